@@ -1,0 +1,114 @@
+"""`add_gaug`: turn any timm ViT, DeiT, register ViT, DINOv2/v3, EVA, RoPE-ViT or Swin into LocAt."""
+import re
+
+from timm.layers import Attention, AttentionPoolLatent, AttentionPoolPrr, AttentionRope
+from timm.models.eva import EvaAttention
+from timm.models.swin_transformer import WindowAttention
+from torch import nn
+
+from ..layers import Grid, check_grid
+from .attention import (GAugAttention, GAugAttentionRope, GAugEvaAttention, GAugWindowAttention,
+                        GaussianAttention)
+from .grid import TokenGrid
+
+TWINS: dict[type[nn.Module], type[GaussianAttention]] = {
+    Attention: GAugAttention,
+    AttentionRope: GAugAttentionRope,
+    EvaAttention: GAugEvaAttention,
+    WindowAttention: GAugWindowAttention,
+}
+
+# Layers that are called attention but pool tokens into one vector: no Gaussian has a place there.
+POOLS = (AttentionPoolLatent, AttentionPoolPrr)
+
+
+def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None) -> nn.Module:
+    """Add GAug (arXiv 2603.04892, section 3) to every attention layer of a timm model, in place.
+
+    Afterwards everything of timm works as before, and plain weights of the model still load with
+    only the ``gaug`` keys missing.
+
+    Args:
+        model: from `timm.create_model`, also with ``features_only=True``.
+        gaug_grid: (h, w) of pre-training in patches (for Swin: its window), or an integer for a
+            square. By default the grid that the model was built for. Weights keep their meaning
+            only with the grid that they were trained on.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: if the model has attention layers without a twin, none at all, patch dropout,
+            or GAug already.
+    """
+    core = getattr(model, 'model', model)  # features_only wraps the model
+    layers = attention_layers(core)
+    token_grid = TokenGrid()
+    if any(type(layer) is not WindowAttention for layer in layers.values()):
+        prepare_sequence_model(core, token_grid)
+    for name, layer in layers.items():
+        parent = core.get_submodule(name.rpartition('.')[0])
+        setattr(parent, name.rpartition('.')[2], make_twin(core, layer, gaug_grid, token_grid))
+    return model
+
+
+def make_twin(model: nn.Module, layer: nn.Module, gaug_grid: int | Grid | None,
+              token_grid: TokenGrid) -> GaussianAttention:
+    """The twin of one attention layer of ``model``."""
+    if type(layer) is WindowAttention:
+        grid, num_prefix_tokens = layer.window_size, 0
+    else:
+        grid, num_prefix_tokens = model.patch_embed.grid_size, model.num_prefix_tokens
+    if gaug_grid is not None:
+        grid = check_grid(gaug_grid, 'gaug_grid')
+    return TWINS[type(layer)].from_attention(layer, grid, num_prefix_tokens, token_grid)
+
+
+def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Name and module of each attention layer that `add_gaug` replaces.
+
+    Raises:
+        ValueError: if there are none, or some have no twin.
+    """
+    found = {name: module for name, module in model.named_modules()
+             if re.search('Attn|Attention', type(module).__name__)
+             and not isinstance(module, POOLS)}
+    if any(isinstance(module, GaussianAttention) for module in found.values()):
+        raise ValueError(f'{class_path(model)} already has Gaussian attention layers: call '
+                         'add_gaug once, on the plain timm model')
+    unknown = {class_path(module) for module in found.values() if type(module) not in TWINS}
+    if unknown or not found:
+        # Some models compute attention inside their block: name those classes then.
+        names = unknown or {class_path(block) for block in getattr(model, 'blocks', ())}
+        raise ValueError(
+            f'{class_path(model)} has attention that GAug cannot be added to: '
+            f'{", ".join(sorted(names)) or "no attention layer found"}. Supported: '
+            f'{", ".join(sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in TWINS))}')
+    return found
+
+
+def prepare_sequence_model(model: nn.Module, token_grid: TokenGrid) -> None:
+    """Let ``token_grid`` follow the patch embedding of a model on token sequences.
+
+    Raises:
+        ValueError: if the tokens of the model do not form the grid of its patch embedding.
+    """
+    patch_embed = getattr(model, 'patch_embed', None)
+    if not hasattr(patch_embed, 'dynamic_feat_size') or not hasattr(model, 'num_prefix_tokens'):
+        raise ValueError(
+            f'{class_path(model)} does not tell the grid of its tokens: expected a patch embedding '
+            f'with dynamic_feat_size (got {class_path(patch_embed)}) and num_prefix_tokens, as '
+            'timm.models.vision_transformer.VisionTransformer and timm.models.eva.Eva have')
+    if patch_embed.grid_size is None:
+        raise ValueError(f'{class_path(model)} was built without an image size, so there is no '
+                         'pre-training grid; pass img_size to timm.create_model')
+    patch_drop = getattr(model, 'patch_drop', None)
+    if patch_drop is not None and not isinstance(patch_drop, nn.Identity):
+        raise ValueError(f'{class_path(model)} drops patches in training ({patch_drop}), which '
+                         'leaves no grid for the Gaussian; build it with patch_drop_rate=0')
+    patch_embed.register_forward_hook(token_grid)
+
+
+def class_path(module: object) -> str:
+    """Full path of an object's class."""
+    return f'{type(module).__module__}.{type(module).__qualname__}'

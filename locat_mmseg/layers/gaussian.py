@@ -1,0 +1,177 @@
+"""Gaussian-augmented attention (GAug): the additive Gaussian term, in its separable exact form.
+
+LocAtViT, arXiv 2603.04892, section 3. Every patch query i predicts a variance per axis and a
+strength alpha, and the logit towards patch key j gains
+
+    S_ij = alpha_i * exp(-D_row(i, j) / (var_row_i + eps) - D_col(i, j) / (var_col_i + eps))
+
+The exponent is a sum over the two axes, so S_ij = rows_i[row_j] * cols_i[col_j]: per query one
+vector of length h and one of length w describe all n = h * w keys, exactly.
+
+Shape legend: B batch, H heads, N tokens, P prefix tokens, n = h*w patches, d head width.
+"""
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Grid = tuple[int, int]
+
+# Bounds that keep the squared offset and its quotient by eps^2 inside float16's range.
+MAX_SQUARED_OFFSET = 6550.0
+MAX_STABLE_RATIO = 32500.0
+
+
+class GaussianFactors(NamedTuple):
+    """The Gaussian of every patch query as two factors, ``S_ij = rows_i[row_j] * cols_i[col_j]``.
+
+    Attributes:
+        rows: (B, H, n, h), the strength alpha times the Gaussian along the rows.
+        cols: (B, H, n, w), the Gaussian along the columns.
+    """
+    rows: Tensor
+    cols: Tensor
+
+
+def check_grid(grid: int | Grid, name: str = 'grid') -> Grid:
+    """Return ``grid`` as a pair of positive integers (rows, columns).
+
+    Raises:
+        ValueError: if it is neither a positive integer nor a pair of them.
+    """
+    pair = (grid, grid) if isinstance(grid, int) else tuple(grid)
+    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+        raise ValueError(f'{name}={grid!r}: expected a positive integer or a pair (rows, columns) '
+                         'of positive integers, counted in patches')
+    return pair
+
+
+def max_squared_offset(initial_grid: Grid) -> float:
+    """Largest ``0.5 * delta^2`` (patches^2) that the Gaussian of a pre-training grid tells apart."""
+    return min(0.5 * (max(initial_grid) - 1) ** 2, MAX_SQUARED_OFFSET)
+
+
+def stabiliser(initial_grid: Grid) -> float:
+    """The eps added to the variance: 0.1, doubled until the exponent's slope stays finite in half
+    precision. It follows from the pre-training grid, so it is part of the weights' meaning."""
+    eps = 0.1
+    while 0.5 * (max(initial_grid) - 1) ** 2 / eps ** 2 > MAX_STABLE_RATIO:
+        eps *= 2
+    return eps
+
+
+def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
+                     max_offset: float = MAX_SQUARED_OFFSET) -> GaussianFactors:
+    """Evaluate the Gaussian of every patch query along the rows and along the columns.
+
+    Args:
+        variance: (B, H, n, 2), variance along rows and columns in patches^2.
+        alpha: (B, H, n, 1), the strength.
+        grid: (h, w) with h * w = n, patches in row-major order.
+        eps: added to the variance.
+        max_offset: the squared offset ``0.5 * delta^2`` is clipped at this value.
+
+    Returns:
+        GaussianFactors in the dtype of ``variance``; n * (h + w) exponentials a head.
+    """
+    height, width = grid
+    precision = (variance + eps).reciprocal()
+    # Only the distance from a query's row (column) to each row (column) matters: h*h and w*w
+    # numbers. Queries are row-major, so the row term repeats along w and the column term along h.
+    rows = -squared_offsets(height, max_offset, variance)[:, None, :] \
+        * precision[..., 0].unflatten(-1, grid)[..., None]
+    cols = -squared_offsets(width, max_offset, variance) \
+        * precision[..., 1].unflatten(-1, grid)[..., None]
+    return GaussianFactors(rows.exp().flatten(2, 3) * alpha, cols.exp().flatten(2, 3))
+
+
+def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:
+    """(size, size) table of ``0.5 * (i - j)^2`` along one axis, clipped, on the device of ``like``."""
+    position = torch.arange(size, device=like.device, dtype=like.dtype)
+    return (0.5 * (position[:, None] - position) ** 2).clamp(max=max_offset)
+
+
+def gaussian_bias(factors: GaussianFactors, num_prefix_tokens: int = 0) -> Tensor:
+    """Write the Gaussian out as a dense additive attention term.
+
+    Args:
+        factors: of n patch queries.
+        num_prefix_tokens: P; their rows and columns are 0.
+
+    Returns:
+        (B, H, P + n, P + n).
+    """
+    bias = (factors.rows[..., :, None] * factors.cols[..., None, :]).flatten(-2)
+    return F.pad(bias, (num_prefix_tokens, 0, num_prefix_tokens, 0))
+
+
+class GaussianAugment(nn.Module):
+    """Predicts the Gaussian of every patch query from the query itself; 3 * (d + 1) parameters.
+
+    One module serves all heads of an attention layer. At initialisation the variance is about
+    1 patch^2 and the strength about ln 2 (arXiv 2603.04892, section 3).
+
+    Args:
+        head_dim: width d of a query.
+        grid: (h, w) of pre-training, or one integer for a square. It fixes the largest variance,
+            eps and the clip of the offsets: the same weights on another ``grid`` here are another
+            function. Inputs of other grids are served by rescaling the variance.
+
+    Raises:
+        ValueError: if head_dim or grid is not positive.
+    """
+
+    def __init__(self, head_dim: int, grid: int | Grid) -> None:
+        super().__init__()
+        if head_dim < 1:
+            raise ValueError(f'head_dim={head_dim}: expected the width of an attention head, >= 1')
+        self.grid = check_grid(grid)
+        self.log_var = nn.Linear(head_dim, 2)
+        self.log_alpha = nn.Linear(head_dim, 1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Truncated normal weights (std 0.02) and zero biases."""
+        for linear in (self.log_var, self.log_alpha):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, q: Tensor, grid: Grid) -> GaussianFactors:
+        """Compute the factors for one image grid.
+
+        Args:
+            q: (B, H, n, d) patch queries, row-major, after any q-norm, before the 1/sqrt(d) scale
+                and before any rotation.
+            grid: (h, w) of this input, h * w = n.
+
+        Returns:
+            GaussianFactors, at least float32 (exponential and softplus never run in half precision).
+
+        Raises:
+            ValueError: if h * w differs from n.
+        """
+        if grid[0] * grid[1] != q.shape[-2]:
+            raise ValueError(f'{q.shape[-2]} patch queries do not fill the grid {tuple(grid)} of '
+                             f'{grid[0] * grid[1]} patches; pass the grid of this input')
+        # One product for the three numbers of a query instead of two.
+        predicted = F.linear(q, torch.cat([self.log_var.weight, self.log_alpha.weight]),
+                             torch.cat([self.log_var.bias, self.log_alpha.bias]))
+        predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
+        return gaussian_factors(self.variance(predicted[..., :2], grid),
+                                F.softplus(predicted[..., 2:]), grid, stabiliser(self.grid),
+                                max_squared_offset(self.grid))
+
+    def variance(self, log_var: Tensor, grid: Grid) -> Tensor:
+        """Variance in patches^2 from the predicted value (..., 2): a sigmoid between 0 and the
+        squared longer side M of the pre-training grid, shifted so that 0 gives 1 (0.5 if M = 1)."""
+        largest = max(self.grid) ** 2
+        shift = math.log(largest - 1) if largest > 2 else 0.0
+        variance = largest * torch.sigmoid(log_var - shift)
+        if tuple(grid) != self.grid:
+            variance = variance * (min(grid) / min(self.grid))
+        return variance
+
+    def extra_repr(self) -> str:
+        return f'grid={self.grid}'
