@@ -22,7 +22,8 @@ TWINS: dict[type[nn.Module], type[GaussianAttention]] = {
 POOLS = (AttentionPoolLatent, AttentionPoolPrr)
 
 
-def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None) -> nn.Module:
+def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None,
+             attn: type[GaussianAttention] | None = None) -> nn.Module:
     """Add GAug (arXiv 2603.04892, section 3) to every attention layer of a timm model, in place.
 
     Afterwards everything of timm works as before, and plain weights of the model still load with
@@ -33,6 +34,8 @@ def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None) -> nn.Module
         gaug_grid: (h, w) of pre-training in patches (for Swin: its window), or an integer for a
             square. By default the grid that the model was built for. Weights keep their meaning
             only with the grid that they were trained on.
+        attn: class of the twins, for experiments with a subclass of one in `TWINS`; by default
+            the one in `TWINS`.
 
     Returns:
         The same model.
@@ -48,20 +51,24 @@ def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None) -> nn.Module
         prepare_sequence_model(core, token_grid)
     for name, layer in layers.items():
         parent = core.get_submodule(name.rpartition('.')[0])
-        setattr(parent, name.rpartition('.')[2], make_twin(core, layer, gaug_grid, token_grid))
+        twin = make_twin(core, layer, gaug_grid, token_grid, attn or TWINS[type(layer)])
+        setattr(parent, name.rpartition('.')[2], twin)
     return model
 
 
 def make_twin(model: nn.Module, layer: nn.Module, gaug_grid: int | Grid | None,
-              token_grid: TokenGrid) -> GaussianAttention:
-    """The twin of one attention layer of ``model``."""
+              token_grid: TokenGrid, attn: type[GaussianAttention]) -> GaussianAttention:
+    """The twin, of class ``attn``, of one attention layer of ``model``."""
+    if not issubclass(attn, TWINS[type(layer)]):
+        raise ValueError(f'attn={attn.__name__}: the twin of {class_path(layer)} is '
+                         f'{TWINS[type(layer)].__name__}; expected it or a subclass')
     if type(layer) is WindowAttention:
         grid, num_prefix_tokens = layer.window_size, 0
     else:
         grid, num_prefix_tokens = model.patch_embed.grid_size, model.num_prefix_tokens
     if gaug_grid is not None:
         grid = check_grid(gaug_grid, 'gaug_grid')
-    return TWINS[type(layer)].from_attention(layer, grid, num_prefix_tokens, token_grid)
+    return attn.from_attention(layer, grid, num_prefix_tokens, token_grid)
 
 
 def attention_layers(model: nn.Module) -> dict[str, nn.Module]:

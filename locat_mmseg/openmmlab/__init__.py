@@ -1,0 +1,11 @@
+"""OpenMMLab shells: importing this folder registers every backbone, neck, hook and data set.
+
+What stands on mmengine alone registers in mmengine's root registries, where mmseg, mmpretrain,
+mmdet and other projects find it without a scope prefix.
+"""
+from importlib.util import find_spec
+
+from . import amp, attention, backbones, datasets, distributed, hooks, necks  # noqa: F401
+
+if find_spec('mmpretrain') is not None:
+    from . import optim  # noqa: F401
