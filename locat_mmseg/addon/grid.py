@@ -4,6 +4,8 @@ A patch sequence does not know its shape: 24 patches may be 4 x 6 or 6 x 4. A `T
 forward hook on the patch embedding; it notes the grid of each image and the attention layers look
 it up by their own number of patches.
 """
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +24,7 @@ class TokenGrid:
     """
 
     def __init__(self) -> None:
+        self._newest: Grid | None = None
         self._latest: dict[int, Grid] = {}
         # Grids that a backward pass may have to recompute, until one has been through.
         self._pending: dict[int, tuple[Grid, ...]] = {}
@@ -33,10 +36,12 @@ class TokenGrid:
 
     def record(self, grid: Grid) -> None:
         """Note the grid (h, w) of the image that the attention layers will see next."""
-        grid = (int(grid[0]), int(grid[1]))
-        num_patches = grid[0] * grid[1]
+        self._newest = grid = (int(grid[0]), int(grid[1]))
+        if torch.compiler.is_compiling():
+            return  # a graph that depended on earlier images would be compiled again after each
+        num_patches = math.prod(grid)
         self._latest[num_patches] = grid
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if torch.is_grad_enabled():
             pending = self._pending.get(num_patches, ())
             if num_patches in self._recomputed:  # a backward pass is over: a new step begins
                 self._recomputed.remove(num_patches)
@@ -52,14 +57,17 @@ class TokenGrid:
                 images of two shapes with this number of patches went through it since the last
                 backward pass.
         """
+        recomputing = not torch.compiler.is_compiling() and in_backward()
+        if recomputing and num_patches in self._pending:
+            return self._lookup_recomputed(num_patches)
+        if self._newest is not None and math.prod(self._newest) == num_patches:
+            return self._newest
         if num_patches not in self._latest:
             raise ValueError(
                 f'the attention layer got {num_patches} patch tokens, but the patch embedding made '
                 f'grids of {sorted(self._latest) or "no"} patches so far; the tokens between patch '
                 'embedding and attention must stay whole (no patch dropout, merging or pooling), '
                 'and a layer used alone needs its grid: layer(x, grid=(h, w))')
-        if not torch.compiler.is_compiling() and in_backward():
-            return self._lookup_recomputed(num_patches)
         return self._latest[num_patches]
 
     def _lookup_recomputed(self, num_patches: int) -> Grid:
@@ -69,7 +77,8 @@ class TokenGrid:
             raise ValueError(
                 f'gradient checkpointing: images with grids {pending}, of {num_patches} patches '
                 'each, went through the model before one backward pass, so the recomputation '
-                'cannot tell them apart; run backward after each, or turn checkpointing off')
+                'cannot tell them apart; run backward after each (and evaluation under '
+                'torch.no_grad), or turn checkpointing off')
         return pending[0]
 
 

@@ -20,9 +20,10 @@ class LoadReport:
     unused: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return (f'loaded: {self.loaded} tensors; resampled: {names(self.resampled)}; '
-                f'missing (allowed, stay as initialised): {names(self.missing)}; '
-                f'not used: {names(self.unused)}')
+        resampled, missing, unused = (', '.join(items) or 'none' for items in
+                                      (self.resampled, self.missing, self.unused))
+        return (f'loaded: {self.loaded} tensors; resampled: {resampled}; '
+                f'missing (allowed, stay as initialised): {missing}; not used: {unused}')
 
 
 def load_weights(model: nn.Module, state_dict: StateDict,

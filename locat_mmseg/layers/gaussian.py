@@ -11,6 +11,7 @@ vector of length h and one of length w describe all n = h * w keys, exactly.
 Shape legend: B batch, H heads, N tokens, P prefix tokens, n = h*w patches, d head width.
 """
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ def check_grid(grid: int | Grid, name: str = 'grid') -> Grid:
     Raises:
         ValueError: if it is neither a positive integer nor a pair of them.
     """
-    pair = (grid, grid) if isinstance(grid, int) else tuple(grid)
+    pair = tuple(grid) if isinstance(grid, Sequence) else (grid, grid)
     if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
         raise ValueError(f'{name}={grid!r}: expected a positive integer or a pair (rows, columns) '
                          'of positive integers, counted in patches')

@@ -7,5 +7,7 @@ from importlib.util import find_spec
 
 from . import amp, attention, backbones, datasets, distributed, hooks, necks  # noqa: F401
 
+if find_spec('mmseg') is not None:
+    from . import visualizer  # noqa: F401
 if find_spec('mmpretrain') is not None:
     from . import optim  # noqa: F401

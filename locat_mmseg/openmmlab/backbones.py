@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 import timm
-from mmengine.model import BaseModule, initialize
+from mmengine.model import BaseModule, PretrainedInit, initialize
 from mmengine.registry import MODELS
 from timm.layers import LayerNorm2d
 from timm.models import group_parameters
@@ -24,6 +24,7 @@ from ..layers import Grid
 from .checkpoint import load_backbone
 
 OUT_TYPES = ('featmap', 'tokens')
+PRETRAINED = ('Pretrained', PretrainedInit)  # name or, in pure-Python configs, class
 
 
 class TimmBackbone(BaseModule):
@@ -131,8 +132,8 @@ class TimmBackbone(BaseModule):
         it is not repeated here, where it would overwrite what was loaded."""
         cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg or {}]
         # Loaded weights win over drawn ones, as in mmengine.
-        for cfg in sorted(filter(None, cfgs), key=lambda cfg: cfg['type'] == 'Pretrained'):
-            if cfg['type'] == 'Pretrained':
+        for cfg in sorted(filter(None, cfgs), key=lambda cfg: cfg['type'] in PRETRAINED):
+            if cfg['type'] in PRETRAINED:
                 load_backbone(self, **{k: v for k, v in cfg.items() if k != 'type'})
             else:
                 initialize(self, cfg)
@@ -155,7 +156,9 @@ class TimmBackbone(BaseModule):
             The depth (0 for the stem) and the number of depths; what comes after the backbone has
             the largest depth.
         """
-        depths = group_parameters(self.model, self.model.group_matcher(), reverse=True)
+        groups = self.model.group_matcher()
+        groups['stem'] += '|rope'  # in no group of timm's: it would come after the last block
+        depths = group_parameters(self.model, groups, reverse=True)
         num_layers = max(depths.values()) + 2
         name = param_name.removeprefix(f'{prefix}model.')
         inside = param_name.startswith(f'{prefix}model.')
@@ -180,7 +183,8 @@ def check_frozen_stages(frozen_stages: int, depth: int) -> int:
     return frozen_stages
 
 
-def choose_arch(arch: str | dict, archs: dict[str, dict], required: Sequence[str]) -> dict:
+def choose_arch(arch: str | dict, archs: dict[str, dict], required: Sequence[str],
+                optional: Sequence[str] = ()) -> dict:
     """The settings of a named or custom architecture."""
     if isinstance(arch, str):
         if arch not in archs:
@@ -190,6 +194,10 @@ def choose_arch(arch: str | dict, archs: dict[str, dict], required: Sequence[str
     missing = [key for key in required if key not in arch]
     if missing:
         raise ValueError(f'arch={arch}: a custom architecture also needs {missing}')
+    unknown = sorted(arch.keys() - {*required, *optional})
+    if unknown:
+        raise ValueError(f'arch={arch}: unknown {unknown}; a custom architecture has '
+                         f'{[*required, *optional]}')
     return arch
 
 
@@ -225,7 +233,8 @@ class LocAtViT(TimmBackbone):
                  patch_size: int = 16, in_channels: int = 3, num_registers: int = 0,
                  class_token: bool = True, pos_embed: bool = True, rope: bool = False,
                  final_norm: bool = True, drop_path_rate: float = 0., **kwargs) -> None:
-        sizes = choose_arch(arch, self.ARCHS, ('embed_dims', 'num_layers', 'num_heads'))
+        sizes = choose_arch(arch, self.ARCHS, ('embed_dims', 'num_layers', 'num_heads'),
+                            optional=('mlp_ratio', ))
         common = dict(
             img_size=img_size, patch_size=patch_size, in_chans=in_channels,
             embed_dim=sizes['embed_dims'], depth=sizes['num_layers'],
@@ -309,4 +318,11 @@ class LocAtTIMM(TimmBackbone):
         except TypeError as error:
             raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: {error}. Expected a ViT, '
                              'EVA or Swin of timm, which take dynamic_img_size') from error
-        super().__init__(model, attn=MODELS.get(attn) if attn else None, **kwargs)
+        if not isinstance(model, (VisionTransformer, Eva, SwinTransformer)):
+            raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: it is a '
+                             f'{type(model).__name__}, expected a ViT, EVA or Swin of timm')
+        attn_class = MODELS.get(attn) if attn else None
+        if attn and attn_class is None:
+            raise ValueError(f'attn={attn!r} is in no registry: register the class in '
+                             "mmengine's MODELS and name its module in custom_imports")
+        super().__init__(model, attn=attn_class, **kwargs)

@@ -6,6 +6,7 @@ model trains from scratch without a word. Here every key is accounted for or it 
 from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from mmengine.runner import CheckpointLoader
+from torch import Tensor
 
 from ..addon.weights import LoadReport, StateDict, load_weights, names
 
@@ -57,7 +58,7 @@ def read_state_dict(checkpoint: str, map_location: str = 'cpu') -> StateDict:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
             break
-    if not isinstance(content, dict) or not all(hasattr(v, 'shape') for v in content.values()):
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError(f'{checkpoint} holds no state dict: expected tensors by name, bare or under '
                          f'one of {WRAPPERS}')
     return {name.removeprefix('module.'): weight for name, weight in content.items()}
@@ -67,6 +68,8 @@ def select(state_dict: StateDict, prefix: str | None,
            checkpoint: str) -> tuple[StateDict, list[str]]:
     """Split a state dict into what is below ``prefix``, without it, and the names of the rest."""
     prefix = prefix or ''
+    if prefix and not prefix.endswith('.'):  # mmengine takes both, too
+        prefix += '.'
     below = {name.removeprefix(prefix): weight for name, weight in state_dict.items()
              if name.startswith(prefix)}
     outside = [name for name in state_dict if not name.startswith(prefix)]

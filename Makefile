@@ -1,0 +1,44 @@
+# `make quickstart` and `make test` need Python 3.10+ and git, nothing else: the first of them makes
+# a virtual environment in .venv, unless one is active, and installs this package into it once.
+PYTHON ?= python3
+# The tested pair; ignored where torch and torchvision are there already. Another CUDA version:
+# see pytorch.org, e.g. make test TORCH='torch torchvision --index-url https://...'
+TORCH ?= torch==2.14.1 torchvision==0.29.1
+WORKERS ?= 2
+
+VENV := $(if $(VIRTUAL_ENV),$(VIRTUAL_ENV),.venv)
+PY := $(VENV)/bin/python
+# One stamp per clone, since an active environment can serve several: the last install holds.
+INSTALLED := $(VENV)/.locat-mmseg-$(firstword $(shell pwd | cksum))
+
+QUICKSTART_CONFIG := configs/quickstart/upernet_locatvit_shapes.py
+QUICKSTART_RUN := work_dirs/upernet_locatvit_shapes
+
+.PHONY: install quickstart test test-slow
+
+install: $(INSTALLED)
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
+	"locat-mmseg needs Python 3.10 or newer, %s is %s: make PYTHON=/path/to/python" \
+	% (sys.executable, sys.version.split()[0]))'
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+$(INSTALLED): setup.py pyproject.toml | $(PY)
+	$(PY) -c 'import torch, torchvision' 2>/dev/null || $(PY) -m pip install $(TORCH)
+	$(PY) -m pip install -e '.[test]'
+	@rm -f $(VENV)/.locat-mmseg-*
+	@touch $@
+
+# Train, then test the last checkpoint; pictures of image, truth and prediction come with the test.
+quickstart: $(INSTALLED)
+	$(PY) tools/train.py $(QUICKSTART_CONFIG) --work-dir $(QUICKSTART_RUN)
+	$(PY) tools/test.py $(QUICKSTART_CONFIG) "$$(cat $(QUICKSTART_RUN)/last_checkpoint)" \
+		--work-dir $(QUICKSTART_RUN) --show-dir pictures
+
+# One thread per worker: the tests are many and small.
+test: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-slow: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal -m slow

@@ -1,0 +1,9 @@
+# Mixed rotary embedding instead of a learned one, layer scale, ImageNet's mean and std.
+_base_ = './upernet_vit.py'
+
+model = dict(
+    data_preprocessor=dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
+    backbone=dict(arch='tiny', rope=True),
+    neck=dict(in_channels=[192] * 4, out_channels=192),
+    decode_head=dict(in_channels=[192] * 4),
+    auxiliary_head=dict(in_channels=192))

@@ -1,0 +1,38 @@
+# mini-ImageNet: 600 epochs, 120 of them warm-up, and half the learning rate; else as
+# pretrain_300e.py.
+_base_ = '../runtime/classification.py'
+
+train_cfg = dict(by_epoch=True, max_epochs=600, val_interval=1)
+val_cfg = dict()
+test_cfg = dict()
+
+# No decay on one-dimensional parameters (biases, norms, layer scale), embeddings, tokens, tables
+# and rotary frequencies.
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05),
+    paramwise_cfg=dict(
+        flat_decay_mult=0.,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.),
+            'cls_token': dict(decay_mult=0.),
+            'reg_token': dict(decay_mult=0.),
+            'relative_position_bias_table': dict(decay_mult=0.),
+            'rope.freqs': dict(decay_mult=0.),
+        }),
+    clip_grad=dict(max_norm=5.0))
+
+# One cycle, both halves linear, stepped every iteration: 1e-7 to lr in 120 epochs, back to 1e-7.
+param_scheduler = [
+    dict(type='LinearLR', start_factor=2e-4, begin=0, end=120, convert_to_iter_based=True),
+    dict(
+        type='LinearLR',
+        start_factor=1.,
+        end_factor=2e-4,
+        begin=120,
+        end=600,
+        convert_to_iter_based=True),
+]
+
+auto_scale_lr = dict(base_batch_size=1024)
+default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=10, max_keep_ckpts=3))

@@ -1,0 +1,6 @@
+_base_ = [
+    '../../_base_/models/cls_vit-t.py', '../../_base_/datasets/in1k.py',
+    '../../_base_/schedules/pretrain_300e.py'
+]
+
+model = dict(neck=dict(refine=False), head=dict(num_classes=1000))

@@ -1,0 +1,7 @@
+"""Data sets drawn by the package itself, registered with those OpenMMLab packages that are there."""
+from importlib.util import find_spec
+
+if find_spec('mmseg'):
+    from .shapes_seg import ShapesSegDataset  # noqa: F401
+if find_spec('mmpretrain'):
+    from .shapes_cls import ShapesClsDataset  # noqa: F401

@@ -1,0 +1,160 @@
+"""What tools/train.py and tools/test.py share: from a command line to a Runner."""
+import argparse
+import difflib
+import inspect
+import os
+import os.path as osp
+from pathlib import Path
+
+from mmengine.config import Config, DictAction
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner, find_latest_checkpoint
+
+from .amp import fit_amp_to_device, warn_once
+from .distributed import prepare_launch
+from .errors import UserError, first_line
+from .preflight import check_data
+
+# What a config may hold beside the arguments of the Runner.
+_OTHER_KEYS = ('activation_checkpointing', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
+               'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'sync_bn',
+               'tta_model', 'tta_pipeline')
+
+
+class _Options(DictAction):
+    """DictAction whose mistakes argparse reports."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        try:
+            super().__call__(parser, namespace, values, option_string)
+        except (ValueError, AssertionError):
+            parser.error(f'{option_string} takes KEY=VALUE pairs without spaces, got '
+                         f'{" ".join(values)!r}')
+
+
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments that both tools have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
+                        'that of the config, else ./work_dirs/<config name>')
+    parser.add_argument('--cfg-options', nargs='+', action=_Options, default={}, metavar='KEY=VALUE',
+                        help='override the config: model.backbone.with_cp=True '
+                        'train_dataloader.batch_size=2 key="[(a,b),(c,d)]"; a list of dicts '
+                        'cannot be given, but one element can: custom_hooks.0.type=...')
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+                        help='pytorch: started by torchrun, with or without GPUs')
+    # torch.distributed.launch passes it; torchrun sets LOCAL_RANK instead.
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0,
+                        help=argparse.SUPPRESS)
+    return parser
+
+
+def load_config(args: argparse.Namespace) -> Config:
+    """The config of a command line, with its options applied and its work_dir set.
+
+    Raises:
+        UserError: There is no such file, it cannot be evaluated, or an option does not fit.
+    """
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = _read_config(args.config)
+    _warn_of_new_keys(cfg, args.cfg_options)
+    try:
+        cfg.merge_from_dict(args.cfg_options)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f'--cfg-options do not fit {args.config} ({first_line(error)}): compare '
+                        'the keys with the config') from error
+    cfg.work_dir = args.work_dir or cfg.get('work_dir') or \
+        osp.join('work_dirs', Path(args.config).stem)
+    return cfg
+
+
+def build_runner(cfg: Config, launcher: str, loaders: tuple[str, ...]) -> Runner:
+    """Fit a config to this machine, look whether its data is there, build its Runner.
+
+    Args:
+        cfg: Changed in place.
+        launcher: As for :func:`distributed.prepare_launch`.
+        loaders: Which data will be read, such as ('test_dataloader',).
+
+    Raises:
+        UserError: See :func:`distributed.prepare_launch` and :func:`preflight.check_data`.
+    """
+    prepare_launch(cfg, launcher)
+    if cfg.get('optim_wrapper'):
+        fit_amp_to_device(cfg)
+    for loader in loaders:
+        _fit_workers(cfg.get(loader) or {})
+    check_data(cfg, loaders)
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+
+
+def check_checkpoint(path: str) -> str:
+    """Return the path of a checkpoint.
+
+    Raises:
+        UserError: It is a local path where no file is.
+    """
+    if '://' not in path and not osp.isfile(osp.expanduser(path)):
+        raise UserError(f'checkpoint {path} does not exist{_similar_file(path)}: give the path of '
+                        'a .pth file')
+    return path
+
+
+def last_checkpoint(work_dir: str) -> str | None:
+    """The checkpoint that training in a folder saved last; None if there is none.
+
+    mmengine notes its absolute path. In a copied or moved folder the file lies beside the note.
+
+    Raises:
+        UserError: A checkpoint is noted, but there is no such file in either place.
+    """
+    if not osp.isfile(osp.join(work_dir, 'last_checkpoint')):
+        return None
+    noted = find_latest_checkpoint(work_dir)
+    beside = osp.join(work_dir, osp.basename(noted))
+    for path in (beside, noted):
+        if osp.isfile(path):
+            return path
+    raise UserError(f'{work_dir}/last_checkpoint names {noted}, which does not exist: give a '
+                    'checkpoint with --resume PATH')
+
+
+def _fit_workers(loader: dict) -> None:
+    """Without worker processes, drop the settings that torch then refuses."""
+    if loader.get('num_workers', 0) == 0:
+        loader.pop('persistent_workers', None)
+        loader.pop('prefetch_factor', None)
+
+
+def _read_config(path: str) -> Config:
+    if not osp.isfile(path):
+        raise UserError(f'config {path} does not exist{_similar_file(path)}: give the path of a '
+                        'config file')
+    try:
+        return Config.fromfile(path)
+    except ImportError as error:
+        if error.__cause__ is None:
+            raise UserError(f'config {path} cannot be read: {first_line(error)}') from error
+        reason = error.__cause__.__context__ or error.__cause__
+        raise UserError(f'custom_imports of config {path} failed ({first_line(reason)}): install '
+                        'that package, or add its folder to PYTHONPATH') from error
+    except Exception as error:  # a config is a program: it may fail in any way
+        raise UserError(f'config {path} cannot be read: {first_line(error)}') from error
+
+
+def _similar_file(path: str) -> str:
+    folder = Path(path).parent
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(Path(path).name, names, n=1)
+    return f' (did you mean {folder / close[0]}?)' if close else ''
+
+
+def _warn_of_new_keys(cfg: Config, options: dict) -> None:
+    known = {*cfg.keys(), *inspect.signature(Runner.__init__).parameters, *_OTHER_KEYS}
+    for key in {option.partition('.')[0]: None for option in options}:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f'; did you mean {close[0]}?' if close else ''
+            warn_once(f'--cfg-options sets {key}, which is no key of the config and nothing '
+                      f'reads it{hint}')

@@ -1,0 +1,336 @@
+"""Runs that cannot come out right end before they begin."""
+import logging
+from collections import OrderedDict
+from copy import deepcopy
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner, save_checkpoint
+from mmseg.models import SegTTAModel
+from mmseg.structures import SegDataSample
+from mmengine.structures import PixelData
+from torch import nn
+from torch.utils.data import DataLoader
+
+from locat_mmseg.openmmlab.checkpoint_checks import check_fit, check_resumable, localize_records
+from locat_mmseg.openmmlab.errors import UserError
+from locat_mmseg.openmmlab.hooks import StrictCheckpointHook, unwrap
+from locat_mmseg.openmmlab.label_checks import GuardedLoader, check_labels
+from locat_mmseg.openmmlab.model_checks import check_batch, check_batch_norm, report_batch_size
+
+RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
+
+
+@pytest.fixture
+def runner_of(segmentation_config, tmp_path):
+    """Builds a Runner of the tiny segmentation config with changes by dotted key."""
+    def build(extra: str = '', **changes) -> Runner:
+        cfg = Config.fromfile(segmentation_config(extra))
+        cfg.merge_from_dict({key.replace('__', '.'): value for key, value in changes.items()})
+        cfg.work_dir = str(tmp_path / 'run')
+        return Runner.from_cfg(cfg)
+    return build
+
+
+def mistake(function, *args) -> str:
+    with pytest.raises(UserError) as raised:
+        function(*args)
+    return str(raised.value)
+
+
+# ---- classes ----
+
+def test_number_of_classes_of_each_head(runner_of):
+    text = mistake(runner_of(model__auxiliary_head__num_classes=4).train)
+    assert 'BaseSegDataset (train_dataloader) has 3 classes, but ' \
+           'model.auxiliary_head.num_classes is 4' in text
+    assert '--cfg-options model.auxiliary_head.num_classes=3,' in text
+    assert 'decode_head' not in text
+
+
+def test_number_of_classes_of_validation_data(runner_of):
+    runner = runner_of(val_dataloader__dataset__metainfo__classes=('one', 'two'))
+    assert 'BaseSegDataset (val_dataloader) has 2 classes, but model.decode_head.num_classes is ' \
+           '3, model.auxiliary_head.num_classes is 3' in mistake(runner.train)
+
+
+def test_number_of_classes_when_testing(runner_of):
+    assert '(test_dataloader) has 3 classes' in mistake(
+        runner_of(model__decode_head__num_classes=5).test)
+
+
+def test_number_of_classes_of_classifier_and_mixup(classification_config, tmp_path):
+    cfg = Config.fromfile(classification_config())
+    cfg.work_dir = str(tmp_path / 'run')
+    cfg.data_preprocessor.num_classes = 10
+    text = mistake(Runner.from_cfg(cfg).train)
+    assert 'CustomDataset (train_dataloader) has 2 classes, but data_preprocessor.num_classes ' \
+           'is 10: set --cfg-options data_preprocessor.num_classes=2' in text
+
+
+# ---- files ----
+
+@pytest.mark.parametrize('split, run', [('train', Runner.train), ('val', Runner.train),
+                                        ('val', Runner.val), ('val', Runner.test)])
+def test_label_outside_the_classes_before_the_first_step(runner_of, segmentation_data, split, run):
+    path = sorted((segmentation_data / 'annotations' / split).iterdir())[-1]
+    labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    labels[5, 7:9] = 3, 40
+    cv2.imwrite(str(path), labels)
+    text = mistake(run, runner_of())
+    assert text.startswith(f'{path} has label 3, 40, but allowed are the classes 0 to 2 and 255')
+    assert 'reduce_zero_label=True' in text
+
+
+def test_reduced_labels_are_reported_as_such(runner_of, segmentation_data):
+    path = segmentation_data / 'annotations/train/0.png'
+    cv2.imwrite(str(path), np.full((37, 53), 9, np.uint8))
+    text = mistake(runner_of(train_dataloader__dataset__reduce_zero_label=True).train)
+    assert f'{path} has, after reduce_zero_label took 1 off, label 8' in text
+
+
+def test_coloured_label_map(runner_of, segmentation_data):
+    path = segmentation_data / 'annotations/train/2.png'
+    cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint8))
+    text = mistake(runner_of().train)
+    assert text.startswith(f'label map {path} has shape (32, 32, 3), but a label map is')
+
+
+def test_label_map_of_another_size_than_its_image(runner_of, segmentation_data):
+    path = segmentation_data / 'annotations/train/1.png'
+    cv2.imwrite(str(path), np.zeros((48, 41), np.uint8))
+    assert f'label map {path} is 48 x 41, but its image is 41 x 48' in mistake(runner_of().train)
+
+
+@pytest.mark.parametrize('kind, loader', [('images', 'LoadImageFromFile'),
+                                          ('annotations', 'LoadAnnotations')])
+@pytest.mark.parametrize('content', [b'', b'no image', 'half'], ids=['empty', 'text', 'half'])
+def test_broken_file_is_named(kind, loader, content, runner_of, segmentation_data):
+    path = segmentation_data / kind / 'train/3.png'
+    whole = path.read_bytes()
+    path.write_bytes(whole[:len(whole) // 2] if content == 'half' else content)
+    text = mistake(runner_of(train_cfg__max_iters=8).train)
+    assert text.startswith(f'{loader} cannot read {path} (')
+    assert 'repair the file' in text
+
+
+def test_broken_label_map_inside_test_time_augmentation(runner_of, segmentation_data):
+    path = segmentation_data / 'annotations/val/5.png'
+    path.write_bytes(b'no image')
+    runner = runner_of("\ntest_dataloader['dataset']['pipeline'] = tta_pipeline"
+                       "\nmodel = dict(type='SegTTAModel', module=model)")
+    assert f'LoadAnnotations cannot read {path}' in mistake(runner.test)
+
+
+def test_a_guard_changes_nothing_else():
+    results = dict(img_path='1.png')
+    assert GuardedLoader(lambda given: given)(results) is results
+    assert GuardedLoader(lambda given: None)(results) is None
+    with pytest.raises(ZeroDivisionError):
+        GuardedLoader(lambda given: 1 / 0)(results)
+
+
+# ---- batches ----
+
+def segmentor(num_classes: int = 3, ignore_index: int = 255) -> nn.Module:
+    model = nn.Module()
+    model.decode_head = nn.Module()
+    model.decode_head.num_classes, model.decode_head.ignore_index = num_classes, ignore_index
+    return model
+
+
+def pixel_sample(labels: list[list[int]]) -> SegDataSample:
+    sample = SegDataSample(metainfo=dict(seg_map_path='a/1.png'))
+    return sample.update(SegDataSample(gt_sem_seg=PixelData(data=torch.tensor([labels])))) or sample
+
+
+def test_batch_with_good_labels_passes():
+    batch = dict(data_samples=[pixel_sample([[0, 2, 255]]), [pixel_sample([[1, 1, 1]])]])
+    check_batch(segmentor(), batch)
+    check_batch(segmentor(ignore_index=11), dict(data_samples=[pixel_sample([[0, 2, 11]])]))
+
+
+@pytest.mark.parametrize('label', [-1, 3, 254])
+def test_batch_with_a_bad_label(label):
+    bad = pixel_sample([[0, 255, label]])
+    for samples in ([pixel_sample([[0, 0, 0]]), bad], [[bad]]):
+        text = mistake(check_batch, segmentor(), dict(data_samples=samples))
+        assert text.startswith(f'a/1.png has label {label}, but allowed are the classes 0 to 2')
+
+
+def test_bad_label_of_an_image(classification_config, classification_data, tmp_path):
+    (classification_data / 'list.txt').write_text('cat/cat0.png 0\ndog/dog0.png 2\n')
+    cfg = Config.fromfile(classification_config())
+    cfg.train_dataloader.dataset.update(ann_file='list.txt', metainfo=dict(classes=('a', 'b')))
+    cfg.work_dir = str(tmp_path / 'run')
+    text = mistake(Runner.from_cfg(cfg).train)
+    assert f'{classification_data}/train/dog/dog0.png has label 2, but' in text
+
+
+def test_labels_of_numpy_and_torch_alike():
+    for labels in (np.array([0, 9], np.uint8), torch.tensor([0, 9])):
+        check_labels(labels, 10, 255, {})
+        assert 'a sample has label 9' in mistake(check_labels, labels, 9, 255, {})
+
+
+# ---- batch norm and batch size ----
+
+def pooling_model(norm: nn.Module, size: int = 1) -> nn.Module:
+    model = nn.Module()
+    model.ppm = nn.Sequential(nn.AdaptiveAvgPool2d(size), nn.Conv2d(2, 4, 1), norm)
+    return model
+
+
+def loader(images: int, batch_size: int, infinite: bool = False, **kwargs) -> DataLoader:
+    data = range(images)
+    sampler = InfiniteSampler(data) if infinite else DefaultSampler(data)
+    return DataLoader(data, batch_size=batch_size, sampler=sampler, **kwargs)
+
+
+@pytest.mark.parametrize('data', [loader(4, 1), loader(4, 1, infinite=True), loader(5, 2)])
+def test_batch_of_one_image_in_batch_norm_after_pooling(data):
+    model = pooling_model(nn.BatchNorm2d(4))
+    assert "batch norm of ppm has a single value" in mistake(check_batch_norm, model, data)
+    with pytest.raises(ValueError, match='more than 1 value per channel'):
+        model.ppm(torch.zeros(1, 2, 5, 7))  # this is what it spares the user
+
+
+@pytest.mark.parametrize('data', [loader(4, 2), loader(5, 2, infinite=True), loader(5, 3),
+                                  loader(5, 2, drop_last=True)])
+def test_larger_batches_pass(data):
+    check_batch_norm(pooling_model(nn.BatchNorm2d(4)), data)
+
+
+@pytest.mark.parametrize('model', [pooling_model(nn.GroupNorm(2, 4)),
+                                   pooling_model(nn.BatchNorm2d(4), size=2)])
+def test_models_that_take_one_image_pass(model):
+    check_batch_norm(model, loader(4, 1))
+    model.ppm(torch.zeros(1, 2, 5, 7))
+
+
+@pytest.mark.parametrize('head, fails', [('PSPHead', True), ('UPerHead', True), ('FCNHead', False)])
+def test_batch_norm_of_real_heads(head, fails):
+    init_default_scope('mmseg')
+    many = head == 'UPerHead'
+    built = MODELS.build(dict(type=head, in_channels=[4, 4] if many else 4, channels=4,
+                              in_index=[0, 1] if many else 0, num_classes=2,
+                              norm_cfg=dict(type='BN')))
+    if fails:
+        assert 'single value' in mistake(check_batch_norm, built, loader(4, 1))
+    else:
+        check_batch_norm(built, loader(4, 1))
+
+
+@pytest.mark.parametrize('scale, steps, warned', [
+    (None, 1, False), (dict(base_batch_size=2), 1, False), (dict(base_batch_size=16), 1, True),
+    (dict(base_batch_size=16, enable=True), 1, False), (dict(base_batch_size=8), 4, False)])
+def test_total_batch_size(scale, steps, warned, caplog):
+    runner = SimpleNamespace(logger=logging.getLogger('run'), auto_scale_lr=scale,
+                             cfg=Config(dict(optim_wrapper=dict(accumulative_counts=steps))))
+    with caplog.at_level(logging.INFO):
+        report_batch_size(runner, loader(4, 2))
+    assert f'total batch size {2 * steps} = 2 images x 1 processes x {steps}' in caplog.text
+    assert ('the learning rate is for a total batch size of 16, but this run has 2' in
+            caplog.text) == warned
+
+
+# ---- checkpoints ----
+
+def small_model() -> nn.Module:
+    model = nn.Module()
+    model.backbone, model.head = nn.Linear(3, 2), nn.BatchNorm1d(2)
+    return model
+
+
+def test_whole_checkpoint_fits_in_any_wrapping():
+    model, weights = small_model(), small_model().state_dict()
+    for checkpoint in (dict(state_dict=weights), weights,
+                       dict(state_dict={f'module.{k}': w for k, w in weights.items()})):
+        check_fit(model, checkpoint, 'a.pth')
+    del weights['head.num_batches_tracked']  # as in old files
+    check_fit(model, OrderedDict(weights), 'a.pth')
+
+
+def test_misfit_is_counted_named_and_explained():
+    weights = small_model().state_dict()
+    weights['backbone.weight'] = torch.zeros(2, 9)
+    weights['head.other'] = weights.pop('head.bias')
+    meta = dict(dataset_meta=dict(classes=('a', 'b', 'c')))
+    text = mistake(check_fit, small_model(), dict(state_dict=weights, meta=meta), 'a.pth')
+    assert text.startswith('checkpoint a.pth does not fit this Module: ')
+    assert '1 missing (head.bias); 1 unexpected (head.other); 1 of another shape ' \
+           '(backbone.weight)' in text
+    assert 'looks like a classification model for 3 classes' in text
+    assert "model.backbone.init_cfg=dict(type='Pretrained', checkpoint='a.pth', " \
+           "prefix='backbone.')" in text
+
+
+def test_bare_weights_are_recognised():
+    text = mistake(check_fit, small_model(), {'blocks.0.w': torch.zeros(1)}, 'timm.pth')
+    assert 'bare weights or another format (blocks)' in text
+    assert "checkpoint='timm.pth')" in text
+
+
+@pytest.mark.parametrize('content', [dict(model=small_model().state_dict()), torch.zeros(3)])
+def test_other_content_is_refused(content):
+    assert '6 missing (backbone.weight, backbone.bias, head.weight, ...)' in mistake(
+        check_fit, small_model(), content, 'a.pth')
+
+
+def test_hooks_of_the_model_still_translate():
+    """A model may rename keys as it loads, as the backbones of this package do."""
+    model = small_model()
+    model.register_load_state_dict_pre_hook(
+        lambda module, state, prefix, *_: state.update(
+            {k.replace('trunk', 'backbone'): state.pop(k) for k in list(state)}))
+    weights = {k.replace('backbone', 'trunk'): w for k, w in model.state_dict().items()}
+    check_fit(model, dict(state_dict=weights), 'a.pth')
+
+
+def test_refuses_to_test_another_model(runner_of, tmp_path):
+    init_default_scope('mmpretrain')
+    other = MODELS.build(dict(type='ImageClassifier', backbone=RESNET))
+    save_checkpoint(dict(state_dict=other.state_dict()), str(tmp_path / 'other.pth'))
+    text = mistake(runner_of(load_from=str(tmp_path / 'other.pth')).test)
+    assert f'checkpoint {tmp_path}/other.pth does not fit this EncoderDecoder' in text
+
+
+def test_fits_below_test_time_augmentation(runner_of, tmp_path):
+    runner = runner_of()
+    save_checkpoint(dict(state_dict=runner.model.state_dict()), str(tmp_path / 'own.pth'))
+    wrapped = SegTTAModel(module=deepcopy(runner.model))
+    assert unwrap(wrapped) is wrapped.module
+    runner.model, runner._load_from = wrapped, str(tmp_path / 'own.pth')
+    StrictCheckpointHook().after_load_checkpoint(runner, torch.load(tmp_path / 'own.pth'))
+
+
+def test_resumes_a_run_with_averaged_weights(runner_of, tmp_path):
+    ema = "\ncustom_hooks = [*_base_.custom_hooks, dict(type='EMAHook', momentum=0.5)]"
+    runner_of(ema).train()
+    last = torch.load(tmp_path / 'run/iter_2.pth', weights_only=False)
+    assert any(not torch.equal(last['state_dict'][key.removeprefix('module.')], w)
+               for key, w in last['ema_state_dict'].items() if key.startswith('module.'))
+    resumed = runner_of(ema, resume=True, load_from=str(tmp_path / 'run/iter_2.pth'),
+                        train_cfg__max_iters=3)
+    resumed.train()
+    assert resumed.iter == 3
+
+
+@pytest.mark.parametrize('checkpoint', [dict(state_dict={}), {'w': torch.zeros(1)}, torch.zeros(2)])
+def test_weights_alone_cannot_be_resumed(checkpoint):
+    text = mistake(check_resumable, checkpoint, 'a.pth')
+    assert 'a.pth cannot be resumed, it has no meta' in text and 'load_from=a.pth' in text
+
+
+def test_records_follow_a_copied_work_dir():
+    hub = dict(runtime_info=dict(best_ckpt='/old/best_mIoU_iter_4.pth', last_ckpt='/old/iter_4.pth',
+                                 best_score=0.5))
+    localize_records(hub, '/new')
+    assert hub['runtime_info'] == dict(best_ckpt='/new/best_mIoU_iter_4.pth',
+                                       last_ckpt='/new/iter_4.pth', best_score=0.5)

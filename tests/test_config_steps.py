@@ -1,0 +1,186 @@
+"""Every config's model builds; each kind of it trains and tests a step on data of its format."""
+from pathlib import Path
+
+import mmpretrain.models  # noqa: F401
+import mmseg.models  # noqa: F401
+import pytest
+import torch
+from config_helpers import LEAVES, leaves_in, load, shrink, shrink_pixels
+from fabricated_data import make_all
+from mmengine.config import Config, ConfigDict
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import Runner
+from mmpretrain.datasets import CIFAR100
+from torch import nn
+
+FAMILIES = ('vit-t', 'regvit-t', 'ropevit-t', 'swin-t')
+SEGMENTATION = ('ade20k', 'pascal-context59', 'coco-stuff164k')
+CLASSIFICATION = ('in1k', 'mini-imagenet', 'cifar100')
+CLASSES = {'ade20k': 150, 'pascal-context59': 59, 'coco-stuff164k': 171, 'in1k': 1000,
+           'mini-imagenet': 100, 'cifar100': 100}
+MILLIONS = {'vit-t': 6, 'vit-s': 22, 'vit-b': 87, 'regvit-t': 6, 'regvit-b': 87, 'ropevit-t': 6,
+            'ropevit-b': 86, 'swin-t': 28, 'swin-b': 88}
+KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
+         for folder in (f'locat/upernet_{family}', f'probe/locat{family}')]
+KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
+KINDS += [f'pretrain/ablation/vit-t_{name}_in1k' for name in ('avgpool', 'no-pos-embed')]
+
+
+def build(cfg: Config) -> nn.Module:
+    cfg.model.backbone.init_cfg = None
+    cfg.model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return MODELS.build(cfg.model).eval()
+
+
+def scores(model: nn.Module, size: int, device: str = 'cpu') -> torch.Tensor:
+    features = model.extract_feat(torch.zeros(2, 3, size, size, device=device))
+    if hasattr(model, 'auxiliary_head'):
+        assert model.auxiliary_head(features).shape[1] == model.auxiliary_head.num_classes
+    return (model.decode_head if hasattr(model, 'decode_head') else model.head)(features)
+
+
+@pytest.mark.parametrize('folder', sorted({name.rpartition('/')[0] for name in LEAVES}))
+def test_every_model_builds(folder):
+    for name in leaves_in(folder):
+        cfg = shrink(load(name))
+        classes = len(cfg.train_dataloader.dataset.get('metainfo', {}).get('classes', ())) or \
+            CLASSES.get(name.rpartition('_')[2], 8)
+        with torch.no_grad():
+            assert scores(build(cfg), 32).shape[:2] == (2, classes), name
+
+
+@pytest.mark.parametrize('family', MILLIONS)
+def test_true_sizes_fit_together(family):
+    """On the meta device, which knows shapes and holds no numbers."""
+    for name in (f'locat/upernet_{family}_ade20k', f'probe/locat{family}_ade20k',
+                 f'pretrain/locat{family}_in1k'):
+        with torch.device('meta'), torch.no_grad():
+            model = build(load(name))
+            assert scores(model, 64, 'meta').shape[:2] == (2, CLASSES[name.rpartition('_')[2]])
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6) == MILLIONS[family]
+
+
+def decays(cfg: Config) -> dict[str, float]:
+    """Weight decay of each trained parameter under the config's optimizer."""
+    model = build(cfg)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    of = {id(p): group['weight_decay'] for group in optimizer.param_groups
+          for p in group['params']}
+    norms = {name for name, module in model.named_modules()
+             if isinstance(module, (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm))}
+    return {name: (of[id(p)], p.ndim, name.rpartition('.')[0] in norms)
+            for name, p in model.named_parameters() if p.requires_grad}
+
+
+TABLES = {'vit-t': {'pos_embed', 'cls_token'}, 'regvit-t': {'pos_embed', 'cls_token', 'reg_token'},
+          'ropevit-t': {'freqs', 'cls_token'}, 'swin-t': {'relative_position_bias_table'}}
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_upernet_decays_no_norms_and_no_tables(family):
+    found = decays(shrink(load(f'locat/upernet_{family}_ade20k')))
+    tables = {name.rpartition('.')[2] for name, (decay, ndim, norm) in found.items()
+              if decay == 0 and not norm}
+    assert tables == TABLES[family]
+    assert any(norm and 'decode_head' in name for name, (_, _, norm) in found.items())
+    for name, (decay, ndim, norm) in found.items():
+        assert decay == (0. if norm or name.rpartition('.')[2] in TABLES[family] else 0.01), name
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_pretraining_decays_matrices_only(family):
+    found = decays(shrink(load(f'pretrain/locat{family}_in1k')))
+    tables = {name.rpartition('.')[2] for name, (decay, ndim, _) in found.items()
+              if decay == 0 and ndim > 1}
+    assert tables == TABLES[family]
+    for name, (decay, ndim, _) in found.items():
+        table = name.rpartition('.')[2] in TABLES[family]
+        assert decay == (0. if ndim == 1 or table else 0.05), name
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_probe_trains_its_head_alone_and_decays_all_of_it(family):
+    found = decays(shrink(load(f'probe/locat{family}_ade20k')))
+    assert set(found) == {'decode_head.conv_seg.weight', 'decode_head.conv_seg.bias',
+                          'decode_head.convs.0.conv.weight', 'decode_head.convs.0.gn.weight',
+                          'decode_head.convs.0.gn.bias'}  # the 1x1 convolution has no bias
+    assert {decay for decay, _, _ in found.values()} == {0.01}
+
+
+@pytest.fixture(scope='module')
+def data_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('fabricated')
+    make_all(folder)
+    return folder
+
+
+@pytest.fixture
+def in_data_folder(data_folder, tmp_path, monkeypatch) -> Path:
+    """Data under ./data as the configs expect it, without CIFAR's checksums."""
+    monkeypatch.chdir(data_folder)
+    monkeypatch.setattr(CIFAR100, '_check_integrity', lambda self: True)
+    monkeypatch.setattr(Config, 'pretty_text', 'not formatted, which takes half the time')
+    return tmp_path
+
+
+def one_step(cfg: Config, work_dir: Path) -> Runner:
+    """Set a run to one step or epoch of two images, in this process."""
+    cfg.work_dir = str(work_dir)
+    cfg.experiment_name = work_dir.name
+    cfg.model.backbone.init_cfg = None
+    for key in ('train', 'val', 'test'):
+        cfg[f'{key}_dataloader'].update(num_workers=0, persistent_workers=False)
+    cfg.train_dataloader.batch_size = 2
+    epochs = 'max_epochs' in cfg.train_cfg
+    cfg.train_cfg.update({'max_epochs' if epochs else 'max_iters': 1, 'val_interval': 1})
+    return Runner.from_cfg(cfg)
+
+
+def train_and_test(cfg: Config, work_dir: Path) -> dict[str, float]:
+    runner = one_step(cfg, work_dir)
+    runner.train()
+    losses = runner.message_hub.get_scalar('train/loss')._log_history
+    assert len(losses) >= 1 and all(0 < loss < 100 for loss in losses)
+    return runner.test()
+
+
+def check_step(name: str, work_dir: Path) -> None:
+    cfg = shrink(load(name))
+    if cfg.model.type == 'EncoderDecoder':
+        metrics = train_and_test(shrink_pixels(cfg), work_dir)
+        assert 0 <= metrics['mIoU'] <= 100
+    else:
+        metrics = train_and_test(cfg, work_dir)
+        assert 0 <= metrics['accuracy/top1'] <= metrics['accuracy/top5'] <= 100
+
+
+@pytest.mark.parametrize('name', KINDS)
+def test_step(name, in_data_folder):
+    check_step(name, in_data_folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [n for n in LEAVES if n not in KINDS and 'shapes' not in n])
+def test_step_of_the_other_configs(name, in_data_folder):
+    check_step(name, in_data_folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('data', SEGMENTATION)
+def test_step_at_full_resolution(data, in_data_folder):
+    assert 'mIoU' in train_and_test(shrink(load(f'locat/upernet_vit-t_{data}')), in_data_folder)
+
+
+@pytest.mark.parametrize('name', [f'locat/upernet_vit-t_{data}' for data in SEGMENTATION] + [
+    f'pretrain/locatvit-t_{data}' for data in CLASSIFICATION])
+def test_test_time_augmentation(name, in_data_folder):
+    cfg = shrink(load(name))
+    cfg.model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
+    cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
+    runner = one_step(cfg, in_data_folder)
+    cfg = runner.cfg
+    model = ConfigDict(**cfg.tta_model, module=cfg.model)
+    runner = Runner.from_cfg(Config(dict(cfg, model=model, experiment_name='tta')))
+    assert all(0 <= value <= 100 for value in runner.test().values())
