@@ -72,7 +72,7 @@ def shrink(cfg: Config) -> Config:
 
 def shrink_pixels(cfg: Config) -> Config:
     """The same segmentation pipelines at a few pixels; PASCAL Context keeps its odd ratio."""
-    crop, scale = ((48, 48), (52, 52)) if 'Context' in cfg.train_dataloader.dataset.type \
+    crop, scale = ((48, 48), (104, 104)) if 'Context' in cfg.train_dataloader.dataset.type \
         else ((64, 64), (256, 64))
     for key in ('train', 'val', 'test'):
         for step in cfg[f'{key}_dataloader'].dataset.pipeline:
@@ -80,5 +80,7 @@ def shrink_pixels(cfg: Config) -> Config:
                 step.scale = scale
             if 'crop_size' in step:
                 step.crop_size = crop
+    for step in cfg.tta_pipeline[-1].transforms[0]:
+        step.scale = tuple(size * step.scale[1] // cfg.test_pipeline[1].scale[1] for size in scale)
     cfg.model.data_preprocessor.size = crop
     return cfg

@@ -177,6 +177,7 @@ def test_step_at_full_resolution(data, in_data_folder):
     f'pretrain/locatvit-t_{data}' for data in CLASSIFICATION])
 def test_test_time_augmentation(name, in_data_folder):
     cfg = shrink(load(name))
+    cfg = shrink_pixels(cfg) if cfg.default_scope == 'mmseg' else cfg
     cfg.model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
     cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
     runner = one_step(cfg, in_data_folder)

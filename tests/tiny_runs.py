@@ -1,11 +1,13 @@
 """Tiny data sets and configs for the tests that run OpenMMLab, and the tools as modules."""
 import importlib.util
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import cv2
 import numpy as np
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ANIMALS = ('cat', 'dog')  # of the classification data
@@ -18,6 +20,20 @@ def load_tool(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def run(tool: Callable, *argv: object) -> None:
+    """Run a tool's main with a command line."""
+    tool([str(a) for a in argv])
+
+
+def mistake(tool: Callable, *argv: object) -> str:
+    """The one sentence that a tool prints before it exits with status 1."""
+    with pytest.raises(SystemExit) as exit_:
+        run(tool, *argv)
+    text = exit_.value.code  # text as exit code: Python prints it and exits with status 1
+    assert isinstance(text, str) and text.startswith('error: ') and '\n' not in text
+    return text.removeprefix('error: ')
 
 
 def draw_pair(number: int) -> tuple[np.ndarray, np.ndarray]:

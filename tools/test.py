@@ -1,4 +1,5 @@
 """Test a segmentation or classification model: metrics, predictions, pictures."""
+import argparse
 import os.path as osp
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, load_c
 SEGMENTATION, CLASSIFICATION = 'mmseg', 'mmpretrain'
 
 
-def parse_args(argv: Sequence[str] | None):
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', metavar='DIR',

@@ -1,16 +1,18 @@
 """Train a segmentation or classification model: one config, one Runner."""
+import argparse
 import os
 from collections.abc import Sequence
 
 import torch
+from mmengine.config import Config
 
-from locat_mmseg.openmmlab.amp import enable_amp, warn_once
-from locat_mmseg.openmmlab.errors import one_sentence_errors
+from locat_mmseg.openmmlab.amp import enable_amp
+from locat_mmseg.openmmlab.errors import one_sentence_errors, warn
 from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, last_checkpoint,
                                           load_config, make_parser)
 
 
-def parse_args(argv: Sequence[str] | None):
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='PATH',
                         help='continue from a checkpoint; without a path from the last one in '
@@ -24,7 +26,7 @@ def parse_args(argv: Sequence[str] | None):
     return parser.parse_args(argv)
 
 
-def set_resume(cfg, resume: str | None) -> None:
+def set_resume(cfg: Config, resume: str | None) -> None:
     """Choose the checkpoint to continue from; weights to start from stay in load_from."""
     if resume is None and cfg.get('resume') and not cfg.get('load_from'):
         resume = 'auto'
@@ -32,7 +34,7 @@ def set_resume(cfg, resume: str | None) -> None:
         return
     path = last_checkpoint(cfg.work_dir) if resume == 'auto' else check_checkpoint(resume)
     if path is None:
-        warn_once(f'no checkpoint in {cfg.work_dir}: training starts from the beginning')
+        warn(f'no checkpoint in {cfg.work_dir}: training starts from the beginning')
         cfg.resume = False
     else:
         cfg.resume, cfg.load_from = True, path

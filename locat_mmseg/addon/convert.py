@@ -46,13 +46,18 @@ def add_gaug(model: nn.Module, gaug_grid: int | Grid | None = None,
     """
     core = getattr(model, 'model', model)  # features_only wraps the model
     layers = attention_layers(core)
+    on_sequences = any(type(layer) is not WindowAttention for layer in layers.values())
+    if on_sequences:
+        check_sequence_model(core)
     token_grid = TokenGrid()
-    if any(type(layer) is not WindowAttention for layer in layers.values()):
-        prepare_sequence_model(core, token_grid)
-    for name, layer in layers.items():
-        parent = core.get_submodule(name.rpartition('.')[0])
-        twin = make_twin(core, layer, gaug_grid, token_grid, attn or TWINS[type(layer)])
-        setattr(parent, name.rpartition('.')[2], twin)
+    twins = {name: make_twin(core, layer, gaug_grid, token_grid, attn or TWINS[type(layer)])
+             for name, layer in layers.items()}
+    # All is checked: the model changes from here on.
+    if on_sequences:
+        core.patch_embed.register_forward_hook(token_grid)
+    for name, twin in twins.items():
+        parent, _, child = name.rpartition('.')
+        setattr(core.get_submodule(parent), child, twin)
     return model
 
 
@@ -94,8 +99,8 @@ def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def prepare_sequence_model(model: nn.Module, token_grid: TokenGrid) -> None:
-    """Let ``token_grid`` follow the patch embedding of a model on token sequences.
+def check_sequence_model(model: nn.Module) -> None:
+    """Refuse a model on token sequences whose tokens do not form a known grid.
 
     Raises:
         ValueError: if the tokens of the model do not form the grid of its patch embedding.
@@ -113,7 +118,6 @@ def prepare_sequence_model(model: nn.Module, token_grid: TokenGrid) -> None:
     if patch_drop is not None and not isinstance(patch_drop, nn.Identity):
         raise ValueError(f'{class_path(model)} drops patches in training ({patch_drop}), which '
                          'leaves no grid for the Gaussian; build it with patch_drop_rate=0')
-    patch_embed.register_forward_hook(token_grid)
 
 
 def class_path(module: object) -> str:

@@ -1,6 +1,4 @@
 """Mixed precision where there is no accelerator."""
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +10,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIM_WRAPPERS
 from torch import nn
 
-from .errors import UserError
+from .errors import UserError, warn
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -56,11 +54,5 @@ def fit_amp_to_device(cfg: Config) -> None:
     for key in ('loss_scale', 'dtype', 'use_fsdp'):
         cfg.optim_wrapper.pop(key, None)
     cfg.optim_wrapper.type = 'BFloat16OptimWrapper'
-    warn_once('no accelerator found: mixed precision runs as bfloat16 autocast on the CPU, which '
-              'saves memory but not always time')
-
-
-def warn_once(message: str) -> None:
-    """Warn in the first process of a distributed run only."""
-    if os.environ.get('RANK', '0') == '0':
-        warnings.warn(message, stacklevel=3)
+    warn('no accelerator found: mixed precision runs as bfloat16 autocast on the CPU, which '
+         'saves memory but not always time')

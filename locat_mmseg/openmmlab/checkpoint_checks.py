@@ -5,6 +5,7 @@ from collections import OrderedDict
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from .errors import UserError
 
@@ -67,17 +68,34 @@ def _advice(weights: dict, path: str, model: nn.Module) -> str:
     return 'Use the config that it was trained with'
 
 
-def check_resumable(checkpoint: dict, path: str) -> None:
+def check_resumable(checkpoint: Any, path: str, optimizer: Optimizer | None = None) -> None:
+    """Look whether training can go on from a checkpoint.
+
+    Args:
+        checkpoint: What the file holds.
+        path: Its name, for the sentence.
+        optimizer: The run's; None if it has several.
+
+    Raises:
+        UserError: The file holds weights only, or its optimizer has other groups of parameters.
+    """
     missing = [key for key in ('meta', 'state_dict', 'message_hub', 'optimizer')
                if not isinstance(checkpoint, dict) or key not in checkpoint]
     if missing:
         raise UserError(f'{path} cannot be resumed, it has no {", ".join(missing)}: resume a '
                         'checkpoint that training saved, or start from its weights with '
                         f'load_from={path}')
+    saved = [len(group['params']) for group in checkpoint['optimizer'].get('param_groups', ())]
+    own = [len(group['params']) for group in optimizer.param_groups] if optimizer else saved
+    if saved != own:
+        raise UserError(f'{path} cannot be resumed: its optimizer has {sum(saved)} parameters in '
+                        f'{len(saved)} groups, this run has {sum(own)} in {len(own)}: use the '
+                        'config that it was trained with (frozen stages, paramwise_cfg), or start '
+                        f'from its weights with load_from={path}')
 
 
 def localize_records(message_hub: dict, work_dir: str) -> None:
-    """Paths of the best and the last checkpoint, as if they had been saved in this work dir."""
+    """Change the paths of the best and the last checkpoint as if this work dir had saved them."""
     info = message_hub.get('runtime_info', {})
     for key in [k for k in info if k.startswith(('best_ckpt', 'last_ckpt'))]:
         info[key] = osp.join(work_dir, osp.basename(str(info[key])))

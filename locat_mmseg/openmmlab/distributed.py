@@ -13,8 +13,8 @@ from mmengine.model import MMDistributedDataParallel
 from mmengine.registry import MODEL_WRAPPERS
 from torch import nn
 
-from .amp import has_accelerator, warn_once
-from .errors import UserError
+from .amp import has_accelerator
+from .errors import UserError, warn
 
 _TORCHRUN_VARIABLES = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 _DEFAULT_WRAPPER = 'MMDistributedDataParallel'
@@ -93,5 +93,5 @@ def _replace_sync_bn(cfg: Config) -> None:
         children = node.values() if isinstance(node, dict) else node
         waiting.extend(c for c in children if isinstance(c, (dict, list, tuple)))
     if found:
-        warn_once('SyncBN does not run on the CPU: replaced by BN, whose statistics are of one '
-                  "process's images")
+        warn('SyncBN does not run on the CPU: replaced by BN, whose statistics are of one '
+             "process's images")

@@ -5,8 +5,10 @@ OpenMMLab (an unknown type, a wrong argument, a broken checkpoint, a failed down
 is written here, and only if the traceback proves that it is this mistake; all else passes through.
 """
 import difflib
+import os
 import re
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,7 +18,7 @@ from types import FrameType
 from urllib.error import URLError
 
 from mmengine import registry as registries
-from mmengine.registry import Registry, build_from_cfg
+from mmengine.registry import Registry, build_from_cfg, build_scheduler_from_cfg
 from mmengine.runner import CheckpointLoader
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -45,12 +47,18 @@ def one_sentence_errors() -> Iterator[None]:
 
 def explain(error: Exception) -> str | None:
     """The sentence for a user's mistake, None for anything else."""
-    for explanation in (_raised_here, _no_type, _unknown_type, _wrong_argument,
+    for explanation in (_raised_here, _no_type, _unknown_type, _wrong_argument, _refused_value,
                         _unreadable_checkpoint, _failed_download):
         sentence = explanation(error)
         if sentence is not None:
             return sentence
     return None
+
+
+def warn(message: str) -> None:
+    """Warn, in the first process of a distributed run only."""
+    if os.environ.get('RANK', '0') == '0':
+        warnings.warn(message, stacklevel=3)
 
 
 def first_line(error: BaseException) -> str:
@@ -81,11 +89,11 @@ def _no_type(error: Exception) -> str | None:
 
 
 def _unknown_type(error: Exception) -> str | None:
-    match = re.search(r'(\S+) is not in the (\S+)::(.+?) registry', str(error))
+    match = re.search(r'(\S+) is not in the (?:(\S+)::)?(.+?) registry', str(error))
     if not isinstance(error, KeyError) or match is None:
         return None
     name, scope, kind = match.groups()
-    name = name.lstrip('\'"')
+    name, scope = name.lstrip('\'"'), scope or 'mmengine'
     bare = name.rpartition('.')[2]
     homes = {r.scope: set(r.module_dict) for r in _registries(kind)}
     if bare in homes.get('mmengine', ()):
@@ -115,16 +123,24 @@ def _registries(kind: str) -> list[Registry]:
 
 
 def _wrong_argument(error: Exception) -> str | None:
-    builds = [f for f in _frames(error) if f.f_code is build_from_cfg.__code__]
+    builds = _builds(error)
     if not isinstance(error, TypeError) or not builds:
         return None
     keyword = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     from_config = keyword and any(keyword[1] in f.f_locals.get('args', ()) for f in builds)
     if not from_config and _frames(error)[-1] is not builds[-1]:
         return None  # the arguments were taken; what failed is inside
-    obj_type = builds[-1].f_locals.get('obj_type')
-    return f'the config cannot build {getattr(obj_type, "__name__", obj_type)}: {error}; check ' \
-           'the spelling of its arguments'
+    return f'the config cannot build {_built(builds)}: {error}; check the spelling of its arguments'
+
+
+def _refused_value(error: Exception) -> str | None:
+    builds = _builds(error)
+    if not isinstance(error, (ValueError, AssertionError)) or not builds or not str(error):
+        return None
+    # Only what a library checks on purpose, not an error that its code runs into.
+    if not traceback.extract_tb(error.__traceback__)[-1].line.startswith(('raise ', 'assert ')):
+        return None
+    return f'the config cannot build {_built(builds)}: {first_line(error)}'
 
 
 def _unreadable_checkpoint(error: Exception) -> str | None:
@@ -146,6 +162,18 @@ def _failed_download(error: Exception) -> str | None:
                    f'be downloaded ({error.reason}): fetch {dataset.url} on a machine with ' \
                    "network and unpack it there, or set the data set's data_root"
     return None
+
+
+def _builds(error: Exception) -> list[FrameType]:
+    """The calls in which something was being built from a config, outermost first."""
+    builders = (build_from_cfg.__code__, build_scheduler_from_cfg.__code__)
+    return [frame for frame in _frames(error) if frame.f_code in builders]
+
+
+def _built(builds: list[FrameType]) -> str:
+    names = builds[-1].f_locals
+    kind = names.get('obj_type') or names.get('scheduler_type')
+    return getattr(kind, '__name__', str(kind))
 
 
 def _frames(error: Exception) -> list[FrameType]:

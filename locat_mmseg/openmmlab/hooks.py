@@ -7,6 +7,7 @@ from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.optim import OptimWrapperDict
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch import nn
@@ -96,7 +97,9 @@ class StrictCheckpointHook(Hook):
         """
         path = runner._load_from or osp.join(runner.work_dir, 'last_checkpoint')
         if runner._resume:
-            check_resumable(checkpoint, path)
+            several = isinstance(runner.optim_wrapper, OptimWrapperDict)
+            check_resumable(checkpoint, path,
+                            None if several else runner.optim_wrapper.optimizer)
             localize_records(checkpoint['message_hub'], runner.work_dir)
         check_fit(unwrap(runner.model), checkpoint, path)
 

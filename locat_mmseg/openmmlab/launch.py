@@ -10,9 +10,9 @@ from mmengine.config import Config, DictAction
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
-from .amp import fit_amp_to_device, warn_once
+from .amp import fit_amp_to_device
 from .distributed import prepare_launch
-from .errors import UserError, first_line
+from .errors import UserError, first_line, warn
 from .preflight import check_data
 
 # What a config may hold beside the arguments of the Runner.
@@ -38,10 +38,11 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file')
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
                         'that of the config, else ./work_dirs/<config name>')
-    parser.add_argument('--cfg-options', nargs='+', action=_Options, default={}, metavar='KEY=VALUE',
-                        help='override the config: model.backbone.with_cp=True '
-                        'train_dataloader.batch_size=2 key="[(a,b),(c,d)]"; a list of dicts '
-                        'cannot be given, but one element can: custom_hooks.0.type=...')
+    parser.add_argument('--cfg-options', nargs='+', action=_Options, default={},
+                        metavar='KEY=VALUE', help='override the config: '
+                        'model.backbone.with_cp=True train_dataloader.batch_size=2 '
+                        'key="[(a,b),(c,d)]"; a list of dicts cannot be given, but one element '
+                        'can: custom_hooks.0.type=...')
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='pytorch: started by torchrun, with or without GPUs')
     # torch.distributed.launch passes it; torchrun sets LOCAL_RANK instead.
@@ -156,5 +157,5 @@ def _warn_of_new_keys(cfg: Config, options: dict) -> None:
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f'; did you mean {close[0]}?' if close else ''
-            warn_once(f'--cfg-options sets {key}, which is no key of the config and nothing '
-                      f'reads it{hint}')
+            warn(f'--cfg-options sets {key}, which is no key of the config and nothing reads '
+                 f'it{hint}')

@@ -84,6 +84,8 @@ def _check_files(key: str, config: dict) -> None:
         dataset = DATASETS.build(dict(config, pipeline=[], lazy_init=True))
     except (AssertionError, ValueError) as error:
         raise UserError(f'{key} is not right: {error}') from error
+    except TypeError:
+        return  # a class that cannot be built without loading; as the Runner builds it, it tells
     prefix = dataset.data_prefix
     if hasattr(dataset, 'img_suffix') and 'seg_map_path' in prefix:
         _check_segmentation(key, dataset)

@@ -6,7 +6,7 @@ import torch
 from timm.layers import Attention, AttentionRope, RotaryEmbeddingCat
 from timm.models.eva import EvaAttention
 from timm.models.swin_transformer import WindowAttention
-from tiny_models import strengthen, switch_off
+from tiny_timm import strengthen, switch_off
 from torch import Tensor, nn
 
 from locat_mmseg.addon import (TWINS, GAugAttention, GAugAttentionRope, GAugEvaAttention,

@@ -1,5 +1,6 @@
 """The registered backbones: plain timm to the bit, shapes, freezing, pruning, training."""
 import copy
+import pickle
 import re
 from collections.abc import Callable
 from functools import partial
@@ -125,8 +126,12 @@ def test_gaug_adds_2340_parameters_to_the_base_model():
 
 def test_rope_vit_starts_with_small_layer_scale_and_without_position_embedding():
     model = vit(rope=True).model
-    assert not hasattr(model, 'pos_embed') or model.pos_embed is None
-    assert all((block.gamma_1 == 1e-5).all() for block in model.blocks)
+    assert model.pos_embed is None
+    assert all((gamma == 1e-5).all() for block in model.blocks
+               for gamma in (block.gamma_1, block.gamma_2))
+    # Temperature 10, a head width of 8: wave vectors of length 1 and 10^(-4/8), turned at random.
+    lengths = model.rope.freqs.square().sum(dim=0).sqrt()
+    torch.testing.assert_close(lengths, torch.tensor([1, 10 ** -0.5] * 2).expand_as(lengths))
 
 
 def test_without_position_embedding_the_class_token_stays():
@@ -334,7 +339,7 @@ def is_frozen(frozen_stages: int, name: str) -> bool:
 def test_frozen_stages(build: Callable[..., TimmBackbone], frozen_stages: int, out_type: str):
     backbone = build(frozen_stages=frozen_stages, out_type=out_type)
     assert backbone.train() is backbone
-    outputs = backbone(*images((56, 28)))
+    outputs = backbone(images((56, 28))[0].requires_grad_(frozen_stages == 3))
     trainable = frozen_stages < 3 or backbone.out_norms is not None
     assert all(output.requires_grad == trainable for output in outputs)
     if trainable:
@@ -456,13 +461,15 @@ def test_drop_path_grows_linearly_and_spares_frozen_blocks():
     assert not torch.equal(first[1], second[1])
 
 
+@pytest.mark.parametrize('clone', [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
+                         ids=['deepcopy', 'pickle'])
 @each_backbone
-def test_copies_keep_a_grid_of_their_own(build: Callable[..., TimmBackbone]):
+def test_copies_keep_a_grid_of_their_own(build: Callable[..., TimmBackbone], clone: Callable):
     """24 patches may be 4 x 6 or 6 x 4: copy and original must not read each other's grid."""
     tall, wide = images((84, 56), (56, 84)) if build is dinov2 else images((48, 32), (32, 48))
     original = randomize(build()).eval()
     expected = original(tall)[-1], original(wide)[-1]
-    twin = copy.deepcopy(original)
+    twin = clone(original)
     assert torch.equal(twin(tall)[-1], expected[0])
     assert torch.equal(original(wide)[-1], expected[1])
     # Without its own grid the copy's attention would read the original's latest one.

@@ -8,7 +8,7 @@ import torch
 from golden import Golden, load_golden, relative_error
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import CheckpointLoader
+from mmengine.runner import CheckpointLoader, load_checkpoint
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -225,6 +225,19 @@ def test_a_segmentor_keeps_what_its_backbone_loaded(classifier_file: str):
     source = read_state_dict(classifier_file)
     assert all(torch.equal(weight, source[f'backbone.{name}'])
                for name, weight in model.backbone.state_dict().items())
+
+
+@pytest.mark.parametrize('build', [vit, swin])
+def test_load_from_takes_the_names_of_timm(build: Callable[[], TimmBackbone], tmp_path: Path):
+    """mmengine's own loader, which Runner.load_from uses, on a whole model."""
+    source, target = (nn.ModuleDict(dict(backbone=build(), head=nn.Linear(2, 2)))
+                      for _ in range(2))
+    randomize(source)
+    torch.save({name.replace('backbone.model.', 'backbone.'): weight
+                for name, weight in source.state_dict().items()}, tmp_path / 'timm.pth')
+    load_checkpoint(target, str(tmp_path / 'timm.pth'), strict=True)
+    assert all(torch.equal(target.state_dict()[name], weight)
+               for name, weight in source.state_dict().items())
 
 
 # --- refusals ------------------------------------------------------------------------------------

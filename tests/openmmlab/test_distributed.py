@@ -15,6 +15,7 @@ from torch import nn
 from locat_mmseg.openmmlab import distributed
 from locat_mmseg.openmmlab.distributed import prepare_launch
 from locat_mmseg.openmmlab.errors import UserError
+from locat_mmseg.openmmlab.hooks import unwrap
 
 
 @pytest.fixture
@@ -70,6 +71,7 @@ def test_wrapper_ignores_the_device_that_the_runner_gives(no_accelerator, one_of
     wrapped = MODEL_WRAPPERS.build(dict(type='CPUDistributedDataParallel', module=nn.Linear(2, 1),
                                         device_ids=[0], broadcast_buffers=False))
     assert wrapped.device_ids is None
+    assert unwrap(wrapped) is wrapped.module
     wrapped(torch.ones(1, 2)).sum().backward()
     torch.testing.assert_close(wrapped.module.weight.grad, torch.ones(1, 2))
 

@@ -6,7 +6,7 @@ import mmpretrain.datasets.cifar as cifar
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 from mmengine.runner import CheckpointLoader
 from torch.utils.data import DataLoader, Dataset
 
@@ -78,8 +78,9 @@ def test_unknown_type_suggests_a_name_and_custom_imports():
 
 
 def test_no_type():
-    assert sentence(build, 'mmseg', dict(depth=18, stem=3)) == \
-        "the config lacks type='...' in a dict from which a model is built; its keys are depth, stem"
+    assert sentence(build, 'mmseg', dict(depth=18, stem=3)) == (
+        "the config lacks type='...' in a dict from which a model is built; its keys are depth, "
+        'stem')
 
 
 def test_type_of_another_scope_names_that_scope():
@@ -107,6 +108,23 @@ def test_argument_that_a_base_class_does_not_take():
 def test_missing_argument():
     assert "missing 1 required positional argument: 'depth'" in sentence(
         build, 'mmseg', dict(type='mmseg.ResNet'))
+
+
+def test_value_that_a_class_refuses():
+    head = dict(type='FCNHead', in_channels=4, channels=4, num_classes=3)
+    assert sentence(build, 'mmseg', dict(head, out_channels=5)).startswith(
+        'the config cannot build FCNHead: ValueError: out_channels should be equal to num_classes')
+    with pytest.raises(AssertionError), one_sentence_errors():
+        build('mmseg', dict(head, num_convs=-1))  # a bare assertion is no sentence
+
+
+def test_schedule_that_ends_before_it_begins():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.)
+    schedule = dict(type='LinearLR', begin=20, end=9, convert_to_iter_based=True, epoch_length=2)
+    assert sentence(PARAM_SCHEDULERS.build, schedule, default_args=dict(optimizer=optimizer)) == (
+        'the config cannot build LinearLR: ValueError: end should be larger than begin, but got '
+        'begin=40, end=18')
+    assert "type='LinerLR'" in sentence(PARAM_SCHEDULERS.build, dict(schedule, type='LinerLR'))
 
 
 @MODELS.register_module()

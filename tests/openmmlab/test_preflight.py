@@ -3,6 +3,8 @@ import re
 
 import pytest
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
 
 from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.preflight import check_data
@@ -104,6 +106,17 @@ def test_what_the_class_itself_refuses(segmentation_data):
 def test_unknown_data_set_is_left_to_the_registry(segmentation_data):
     with pytest.raises(KeyError, match='SegDatset is not in the mmseg::dataset registry'):
         check_data(segmentation(segmentation_data, type='SegDatset'), ('train_dataloader',))
+
+
+@DATASETS.register_module()
+class _Eager(BaseDataset):
+    def __init__(self, data_root: str) -> None:
+        raise RuntimeError('not now')
+
+
+def test_class_that_only_builds_with_its_data_is_left_alone(tmp_path):
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='_Eager', data_root=str(tmp_path)))))
+    check_data(cfg, ('train_dataloader',))
 
 
 def test_self_drawn_data_has_no_files():

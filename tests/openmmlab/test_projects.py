@@ -1,11 +1,16 @@
 """The registered parts inside OpenMMLab projects: mmseg, mmpretrain, a third one, DDP."""
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import ddp_worker
+import mmpretrain.registry
+import mmseg.registry
 import pytest
 import torch
+from mmengine import registry
 from mmengine.config import ConfigDict
 from mmengine.dataset import pseudo_collate
 from mmengine.hooks import Hook
@@ -14,6 +19,7 @@ from tiny_models import (SWIN, VIT, RandomClassification, RandomSegmentation, bu
                          segmentor)
 from torch import Tensor, nn
 
+TESTS = Path(ddp_worker.__file__).parent
 BACKBONES = {'vit': VIT, 'regvit': dict(VIT, num_registers=2), 'ropevit': dict(VIT, rope=True),
              'swin': SWIN, 'timm': dict(type='LocAtTIMM', model_name='vit_small_patch14_dinov2',
                                         timm_args=dict(img_size=28, embed_dim=24, depth=3,
@@ -59,6 +65,22 @@ class Recorder(Hook):
 def assert_learns(recorder: Recorder) -> None:
     assert all(torch.isfinite(torch.tensor(recorder.losses)))
     assert sum(recorder.losses[-2:]) < 0.9 * sum(recorder.losses[:2]), recorder.losses
+
+
+@pytest.mark.parametrize('child', [mmseg.registry, mmpretrain.registry])
+def test_names_are_found_and_hidden_by_no_project(child: ModuleType):
+    """A class of the same name in a project's registry would win in silence."""
+    ours = {name: cls for name, cls in registry.MODELS.module_dict.items()
+            if cls.__module__.startswith('locat_mmseg.')}
+    assert {'LocAtViT', 'LocAtSwin', 'LocAtTIMM', 'PRRPool', 'GaussianAugment',
+            'PatchRefinement', 'GAugAttention', 'GAugAttentionRope', 'GAugEvaAttention',
+            'GAugWindowAttention'} <= ours.keys()
+    for name, cls in ours.items():
+        assert name not in child.MODELS.module_dict
+        assert child.MODELS.get(name) is cls
+    constructor = 'SegLearningRateDecayOptimWrapperConstructor'
+    assert constructor not in child.OPTIM_WRAPPER_CONSTRUCTORS.module_dict
+    assert child.OPTIM_WRAPPER_CONSTRUCTORS.get(constructor).__module__.startswith('locat_mmseg.')
 
 
 @pytest.mark.parametrize('name', BACKBONES)
@@ -139,84 +161,25 @@ def test_bfloat16_autocast_of_a_whole_segmentor():
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-THIRD_PROJECT = '''
-import torch
-from mmengine.config import Config
-from mmengine.model import BaseModel
-from mmengine.registry import MODELS as ROOT, Registry, init_default_scope
-from mmengine.runner import Runner
-
-MODELS = Registry('model', parent=ROOT, scope='third')
-
-
-@MODELS.register_module()
-class Third(BaseModel):
-    def __init__(self, backbone, neck, plugins):
-        super().__init__()
-        self.backbone, self.neck = MODELS.build(backbone), MODELS.build(neck)
-        self.plugins = torch.nn.ModuleList(map(MODELS.build, plugins))
-        self.head = torch.nn.Linear(24, 2)
-
-    def forward(self, inputs, labels, mode='loss'):
-        features = self.neck(self.backbone(inputs))[-1]
-        return dict(loss=torch.nn.functional.cross_entropy(self.head(features), labels))
-
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return dict(inputs=torch.full((3, 40, 24), index % 2 - 0.5), labels=index % 2)
-
-
-losses = []
-cfg = Config.fromfile('CONFIG')
-for backbone in cfg.backbones:
-    model = dict(type='Third', backbone=backbone, neck=cfg.neck, plugins=cfg.plugins)
-    runner = Runner(
-        model=model, work_dir='FOLDER', default_scope='third', experiment_name=backbone.type,
-        train_dataloader=dict(batch_size=4, dataset=Data(), sampler=dict(type='DefaultSampler'),
-                              collate_fn=dict(type='default_collate')),
-        train_cfg=dict(by_epoch=True, max_epochs=8),
-        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1e-2)),
-        model_wrapper_cfg=dict(find_unused_parameters=True))
-    losses.append([])
-    original = runner.model.train_step
-
-    def step(data, optim_wrapper):
-        outputs = original(data, optim_wrapper)
-        losses[-1].append(outputs['loss'].item())
-        return outputs
-
-    runner.model.train_step = step
-    runner.train()
-    print('TRAINED', backbone.type, losses[-1][0] > losses[-1][-1])
-print('PLUGINS', *(type(plugin).__name__ for plugin in runner.model.plugins))
-'''
-
-
 def test_third_project(tmp_path: Path):
     """A process that knows of the package only what ``custom_imports`` tells it."""
     plugins = [dict(type='GaussianAugment', head_dim=8, grid=4),
                dict(type='PatchRefinement', num_heads=3),
                *(dict(type=f'GAug{name}', dim=24, num_heads=3)
                  for name in ('Attention', 'AttentionRope', 'EvaAttention', 'WindowAttention'))]
-    # One map for the neck, which pools maps and tokens alike.
     backbones = [dict(backbone, out_indices=-1) for backbone in (VIT, SWIN, BACKBONES['timm'])]
-    (tmp_path / 'third.py').write_text(
-        "custom_imports = dict(imports=['locat_mmseg'], allow_failed_imports=False)\n"
-        f'backbones = {backbones}\nplugins = {plugins}\n'
-        "neck = dict(type='PRRPool', embed_dims=24, num_heads=3, pool='avg', "
-        'num_prefix_tokens=0)\n')
-    script = THIRD_PROJECT.replace('CONFIG', str(tmp_path / 'third.py')) \
-        .replace('FOLDER', str(tmp_path / 'work'))
-    result = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True,
-                            check=False)
+    neck = dict(type='PRRPool', embed_dims=24, num_heads=3, pool='avg', num_prefix_tokens=0)
+    config = tmp_path / 'third.py'
+    config.write_text(f"custom_imports = dict(imports=['locat_mmseg'])\n{backbones = }\n"
+                      f'{plugins = }\n{neck = }\n', encoding='utf-8')
+    result = subprocess.run(
+        [sys.executable, TESTS / 'third_project.py', config, tmp_path / 'work'], text=True,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}, capture_output=True)
     assert result.returncode == 0, result.stderr[-3000:]
-    lines = [line for line in result.stdout.splitlines() if line.startswith(('TRAINED', 'PLUG'))]
-    assert lines == ['TRAINED LocAtViT True', 'TRAINED LocAtSwin True', 'TRAINED LocAtTIMM True',
-                     'PLUGINS ' + ' '.join(plugin['type'] for plugin in plugins)]
+    assert [line for line in result.stdout.splitlines()
+            if line.startswith(('TRAINED', 'BUILT'))] == [
+        *(f'TRAINED {backbone["type"]} 8 True' for backbone in backbones),
+        *(f'BUILT {plugin["type"]}' for plugin in plugins)]
 
 
 def test_two_processes(tmp_path: Path):

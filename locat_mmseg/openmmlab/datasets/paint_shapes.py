@@ -1,17 +1,17 @@
 """Self-drawn pictures: textured shapes over their shadows on cluttered ground.
 
-Colours are drawn anew for every shape and say nothing about its class. So are textures, but for
-two of three solid shapes: their class has a favourite (shaded disks, checked squares, striped
-triangles, dotted stars), which makes the classes quicker to learn. Shapes are vivid; the ground
-is muted: soft noise, and on it shards and twigs in the same textures. Integer arithmetic
-throughout, as in ``draw_shapes``.
+Texture, its scale and its direction are drawn anew for every shape and say nothing about its
+class. Two of three shapes have a hue near their class's own, so that small models learn something
+within minutes; the others have any hue, and only their form tells their class. Shapes are vivid;
+the ground is muted: soft noise, and on it shards and twigs in the same textures. Integer
+arithmetic throughout, as in ``draw_shapes``.
 """
-from collections.abc import Callable
-
 import numpy as np
 
-from .draw_shapes import (ONE, SOLID, SUBPIXELS, Box, Instance, Picture, RandomIntegers,
+from .draw_shapes import (CLASSES, ONE, SUBPIXELS, Box, Instance, Picture, RandomIntegers,
                           box_around, direction, draw_layout, turned_coordinates)
+
+_CIRCLE = 6 * 256  # steps of hue
 
 
 def draw_image(picture: Picture) -> np.ndarray:
@@ -64,7 +64,7 @@ def _paint_shard(stream: RandomIntegers, canvas: np.ndarray) -> None:
     normals = [direction(k * 51 + stream.integer(-20, 20), 256) for k in range(5)]
     mask = np.all([u * cos + v * sin <= reach * stream.integer(5, 14) * ONE
                    for cos, sin in normals], axis=0)
-    _fill(stream, canvas[box], mask, _any_texture(stream), _muted(stream), _muted(stream))
+    _fill(stream, canvas[box], mask, _muted(stream), _muted(stream))
 
 
 def _paint_twig(stream: RandomIntegers, canvas: np.ndarray) -> None:
@@ -74,7 +74,7 @@ def _paint_twig(stream: RandomIntegers, canvas: np.ndarray) -> None:
                      canvas.shape[:2])
     _, v = turned_coordinates(box, centre, stream.integer(0, 255))
     mask = abs(v) * 2 <= stream.integer(SUBPIXELS, 3 * SUBPIXELS)
-    _fill(stream, canvas[box], mask, _any_texture(stream), _muted(stream), _muted(stream))
+    _fill(stream, canvas[box], mask, _muted(stream), _muted(stream))
 
 
 def _paint_shape(stream: RandomIntegers, canvas: np.ndarray, instance: Instance) -> None:
@@ -82,22 +82,17 @@ def _paint_shape(stream: RandomIntegers, canvas: np.ndarray, instance: Instance)
     view = canvas[instance.box]
     below = view[2:, 1:]  # the shadow falls 2 px down and 1 px to the right
     below -= ((below >> 2) + (below >> 3)) * instance.mask[:-2, :-1, None]
-    light = _vivid(stream)
+    light = _vivid(stream, instance.label)
     dark = light * stream.integer(8, 12) // 16
-    favourite = instance.label <= SOLID and stream.integer(0, 2)
-    texture = _TEXTURES[instance.label - 1] if favourite else _any_texture(stream)
-    _fill(stream, view, instance.mask, texture, dark, light)
+    _fill(stream, view, instance.mask, dark, light)
 
 
-def _any_texture(stream: RandomIntegers) -> Callable:
-    return _TEXTURES[stream.integer(0, len(_TEXTURES) - 1)]
-
-
-def _fill(stream: RandomIntegers, view: np.ndarray, mask: np.ndarray, texture: Callable,
-          low: np.ndarray, high: np.ndarray) -> None:
+def _fill(stream: RandomIntegers, view: np.ndarray, mask: np.ndarray, low: np.ndarray,
+          high: np.ndarray) -> None:
     """Fill a mask of a piece of canvas with a texture of two colours."""
     whole: Box = tuple(slice(0, side) for side in mask.shape)
     u, v = turned_coordinates(whole, (0, 0), stream.integer(0, 255))
+    texture = _TEXTURES[stream.integer(0, len(_TEXTURES) - 1)]
     amount = texture(u, v, stream.integer(4 * SUBPIXELS, 10 * SUBPIXELS))
     np.copyto(view, _ramp_of(low, high).take(amount, axis=0), where=mask[..., None])
 
@@ -112,11 +107,18 @@ def _anywhere(stream: RandomIntegers, canvas: np.ndarray) -> tuple[int, int]:
     return stream.integer(0, height - 1), stream.integer(0, width - 1)
 
 
-def _vivid(stream: RandomIntegers) -> np.ndarray:
-    """A colour with one strong, one weak and one free channel, in any order."""
-    channels = [stream.integer(190, 250), stream.integer(10, 70), stream.integer(10, 250)]
-    first, step = stream.integer(0, 2), stream.integer(1, 2)
-    return np.array([channels[(first + k * step) % 3] for k in range(3)])
+def _vivid(stream: RandomIntegers, label: int) -> np.ndarray:
+    """A saturated colour, its hue near that of the class or, one time in three, any."""
+    if stream.integer(0, 2):
+        hue = _CIRCLE * (label - 1) // (len(CLASSES) - 1) + stream.integer(-40, 40)
+    else:
+        hue = stream.integer(0, _CIRCLE - 1)
+    # red peaks at hue 0, green a third of the circle later, blue another third later
+    from_peak = [(hue - _CIRCLE * k // 3 + _CIRCLE // 2) % _CIRCLE - _CIRCLE // 2
+                 for k in (2, 1, 0)]
+    channels = (2 * 256 - abs(np.array(from_peak))).clip(0, 255)
+    low, high = stream.integer(10, 60), stream.integer(200, 250)
+    return low + channels * (high - low) // 255
 
 
 def _muted(stream: RandomIntegers) -> np.ndarray:
@@ -144,4 +146,4 @@ def _dots(u: np.ndarray, v: np.ndarray, p: int) -> np.ndarray:
     return ((u % p - p // 2) ** 2 + (v % p - p // 2) ** 2 < p * p // 9) * 255
 
 
-_TEXTURES = (_shading, _checks, _stripes, _dots)  # favourites of the solid classes, in order
+_TEXTURES = (_shading, _checks, _stripes, _dots)

@@ -28,8 +28,8 @@ class ShapesSegDataset(BaseSegDataset):
     """
     METAINFO = dict(
         classes=CLASSES,
-        palette=[[64, 64, 64], [228, 87, 86], [78, 121, 207], [242, 168, 59], [242, 214, 75],
-                 [89, 169, 79], [176, 122, 201], [255, 157, 186], [80, 200, 200], [156, 117, 95]])
+        palette=[[64, 64, 64], [224, 82, 82], [226, 168, 60], [170, 205, 70], [80, 180, 80],
+                 [70, 200, 160], [80, 160, 220], [85, 95, 215], [155, 90, 215], [225, 90, 180]])
 
     def __init__(self, split: str, num_images: int, img_size: Sequence[int] = (128, 128),
                  seed: int = 0, pipeline: Sequence[dict | Callable] = (),
