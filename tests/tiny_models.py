@@ -72,7 +72,8 @@ class RandomSegmentation(Dataset):
         generator = torch.Generator().manual_seed(index)
         labels = torch.randint(NUM_CLASSES, (1, 4, 5), generator=generator)
         labels = labels.repeat_interleave(8, 1).repeat_interleave(8, 2)[:, :31, :37]
-        image = (labels * 80 + torch.randint(20, labels.shape, generator=generator)).expand(3, -1, -1)
+        noise = torch.randint(20, labels.shape, generator=generator)
+        image = (labels * 80 + noise).expand(3, -1, -1)
         sample = SegDataSample(gt_sem_seg=PixelData(data=labels), metainfo=dict(
             img_shape=(31, 37), ori_shape=(31, 37)))
         return dict(inputs=image.to(torch.uint8), data_samples=sample)

@@ -54,6 +54,6 @@ def switch_off(model: nn.Module) -> nn.Module:
 
 def parameter_gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor | None]:
     """Gradients of a scalar by parameter name; None where there is none."""
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return dict(zip(names, gradients, strict=True))
+    model.zero_grad()
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}

@@ -6,10 +6,10 @@ _base_ = [
 # A small ViT of 16 x 16 patches; no mixing of images, which is for long training.
 model = dict(
     backbone=dict(
-        arch=dict(embed_dims=96, num_layers=4, num_heads=4, mlp_ratio=2),
+        arch=dict(embed_dims=96, num_layers=4, num_heads=3, mlp_ratio=2),
         img_size=128,
         patch_size=8),
-    neck=dict(embed_dims=96, num_heads=4, num_prefix_tokens=1),
+    neck=dict(embed_dims=96, num_heads=3, num_prefix_tokens=1),
     head=dict(num_classes=9, in_channels=96),
     train_cfg=dict(_delete_=True))
 data_preprocessor = dict(num_classes=9, mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True)

@@ -10,7 +10,7 @@ import copy
 
 import torch
 from timm.layers import (Attention, AttentionRope, LayerType, apply_rot_embed_cat,
-                         get_norm_layer, to_2tuple)
+                         get_norm_layer)
 from timm.models.eva import EvaAttention
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
@@ -184,7 +184,8 @@ class GAugWindowAttention(GaussianAttention, WindowAttention):
     def __init__(self, dim: int, num_heads: int, window_size: int | Grid = 7,
                  gaug_grid: int | Grid | None = None, **kwargs) -> None:
         super().__init__(dim, num_heads, window_size=window_size, **kwargs)
-        self._add_gaussian(gaug_grid or to_2tuple(window_size), num_prefix_tokens=0)
+        self._add_gaussian(self.window_size if gaug_grid is None else gaug_grid,
+                           num_prefix_tokens=0)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend inside each window.

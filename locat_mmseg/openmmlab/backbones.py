@@ -178,8 +178,8 @@ def check_indices(out_indices: int | Sequence[int], depth: int) -> tuple[int, ..
 
 def check_frozen_stages(frozen_stages: int, depth: int) -> int:
     if not -1 <= frozen_stages <= depth:
-        raise ValueError(f'frozen_stages={frozen_stages}: expected -1 (nothing), 0 (stem), or up to '
-                         f'{depth} (the whole backbone)')
+        raise ValueError(f'frozen_stages={frozen_stages}: expected -1 (nothing), 0 (stem), or up '
+                         f'to {depth} (the whole backbone)')
     return frozen_stages
 
 
@@ -316,8 +316,8 @@ class LocAtTIMM(TimmBackbone):
         try:
             model = timm.create_model(model_name, dynamic_img_size=True, **timm_args)
         except TypeError as error:
-            raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: {error}. Expected a ViT, '
-                             'EVA or Swin of timm, which take dynamic_img_size') from error
+            raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: {error}. Expected a '
+                             'ViT, EVA or Swin of timm, which take dynamic_img_size') from error
         if not isinstance(model, (VisionTransformer, Eva, SwinTransformer)):
             raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: it is a '
                              f'{type(model).__name__}, expected a ViT, EVA or Swin of timm')

@@ -51,16 +51,16 @@ def read_state_dict(checkpoint: str, map_location: str = 'cpu') -> StateDict:
         content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
     except OSError as error:  # no such file, no network
         raise ValueError(
-            f'pre-trained weights {checkpoint} cannot be read ({error}). Name an existing file with '
-            '--cfg-options model.backbone.init_cfg.checkpoint=FILE, or train from scratch with '
-            '--cfg-options model.backbone.init_cfg=None') from error
+            f'pre-trained weights {checkpoint} cannot be read ({error}). Name an existing file '
+            'with --cfg-options model.backbone.init_cfg.checkpoint=FILE, or train from scratch '
+            'with --cfg-options model.backbone.init_cfg=None') from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
             break
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f'{checkpoint} holds no state dict: expected tensors by name, bare or under '
-                         f'one of {WRAPPERS}')
+        raise ValueError(f'{checkpoint} holds no state dict: expected tensors by name, bare or '
+                         f'under one of {WRAPPERS}')
     return {name.removeprefix('module.'): weight for name, weight in content.items()}
 
 

@@ -196,6 +196,8 @@ def test_window_alone():
     assert twin(torch.randn(2, 49, 32)).shape == (2, 49, 32)
     assert GAugWindowAttention(32, 4, window_size=GRID).gaug.grid == GRID
     assert GAugWindowAttention(32, 4, window_size=12, gaug_grid=7).gaug.grid == (7, 7)
+    with pytest.raises(ValueError, match='grid=0: expected a positive integer or a pair'):
+        GAugWindowAttention(32, 4, window_size=12, gaug_grid=0)
 
 
 @pytest.mark.parametrize('options, width', [({}, 8), ({'attn_head_dim': 10}, 10)], ids=str)

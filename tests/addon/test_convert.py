@@ -17,6 +17,7 @@ from locat_mmseg.layers import PatchRefinement, refine
 # Name in timm, prefix tokens, arguments beside the tiny ones.
 SEQUENCE_MODELS = [
     ('vit_tiny_patch16_224', 1, {}),
+    ('vit_tiny_patch16_224', 1, {'global_pool': 'prr'}),
     ('vit_base_patch16_gap_224', 0, {}),
     ('vit_base_patch16_reg4_gap_256', 4, {}),
     ('vit_base_patch16_rpn_224', 0, {}),

@@ -4,6 +4,7 @@ import torch
 from golden import load_golden, relative_error
 from timm.layers import AttentionPoolPrr
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from locat_mmseg.layers import PatchRefinement, refine
 
@@ -61,13 +62,26 @@ def test_few_queries_equal_rows_of_all(num_queries):
     assert (gradient != 0).all()  # every token gets a gradient, also where one row is computed
 
 
-def test_one_query_needs_one_row():
-    """With class-token pooling the softmax has one row: no tensor of N x N elements."""
-    x = torch.randn(1, 300, 8, requires_grad=True)
-    with torch.profiler.profile(record_shapes=True, profile_memory=True) as profile:
-        refine(x, 2, num_queries=1).sum().backward()
-    largest = max(event.cpu_memory_usage for event in profile.events())
-    assert largest < 300 * 300 * 4
+class AttentionRows(TorchDispatchMode):
+    """Notes how many queries each attention kernel, forward or backward, works on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if 'attention' in func.name():
+            self.rows.append(args[0].shape[-2])  # the queries, or the gradient of their output
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize('num_queries, rows', [(1, 1), (None, 40)])
+def test_one_query_costs_one_row(num_queries, rows):
+    """With class-token pooling the work is O(N), not O(N^2), in both directions."""
+    x = torch.randn(1, 40, 8, requires_grad=True)
+    with AttentionRows() as attention:
+        refine(x, 2, num_queries).sum().backward()
+    assert attention.rows == [rows, rows]
 
 
 @pytest.mark.parametrize('pool', ['token', 'avg'])

@@ -2,10 +2,11 @@
 from collections import OrderedDict
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import save_checkpoint
+from mmengine.runner import CheckpointLoader, save_checkpoint
 from mmseg.models import SegTTAModel
 from torch import nn
 
@@ -35,6 +36,17 @@ def test_whole_checkpoint_fits_in_any_wrapping():
         check_fit(model, checkpoint, 'a.pth')
     del weights['head.num_batches_tracked']  # as in old files
     check_fit(model, OrderedDict(weights), 'a.pth')
+
+
+def test_checkpoints_saved_after_a_validation_load_safely(tmp_path, monkeypatch):
+    torch.save(dict(score=np.float32(1.5)), tmp_path / 'a.pth')
+    load = torch.load
+
+    def safely(*args, weights_only, **kwargs):
+        assert weights_only
+        return load(*args, weights_only=True, **kwargs)
+    monkeypatch.setattr(torch, 'load', safely)
+    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'a.pth'))['score'] == 1.5
 
 
 def test_misfit_is_counted_named_and_explained():

@@ -7,7 +7,6 @@ train_pipeline = [
     dict(type='RandomResize', scale=img_size[::-1], ratio_range=(1.0, 1.5), keep_ratio=True),
     dict(type='RandomCrop', crop_size=img_size),
     dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
     dict(type='PackSegInputs')
 ]
 test_pipeline = [
