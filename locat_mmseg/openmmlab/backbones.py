@@ -1,186 +1,19 @@
 """Registered backbones: a timm model, with or without GAug, behind OpenMMLab's backbone interface.
 
-They translate arguments and names; the mathematics is in `locat_mmseg.layers`, the conversion in
-`locat_mmseg.addon`. With ``gaug=False`` a backbone computes what plain timm computes, to the bit:
-that is the baseline.
-
-Shape legend: B batch, P prefix tokens, n = h*w patches, C channels.
+They only translate arguments. With ``gaug=False`` a backbone computes what plain timm computes, to
+the bit: that is the baseline.
 """
 from collections.abc import Sequence
 from difflib import get_close_matches
 
 import timm
-from mmengine.model import BaseModule, PretrainedInit, initialize
 from mmengine.registry import MODELS
-from timm.layers import LayerNorm2d
-from timm.models import group_parameters
 from timm.models.eva import Eva
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn, no_grad
 
-from ..addon import add_gaug
 from ..layers import Grid
-from .checkpoint import load_backbone
-
-OUT_TYPES = ('featmap', 'tokens')
-PRETRAINED = ('Pretrained', PretrainedInit)  # name or, in pure-Python configs, class
-
-
-class TimmBackbone(BaseModule):
-    """What the registered backbones share: outputs, freezing, weights and layer depth.
-
-    Args:
-        model: a timm model whose input size is dynamic, classifier included: the keys that pruning
-            drops are the only ones that a checkpoint may hold without use.
-        gaug: whether to add GAug (arXiv 2603.04892, section 3).
-        gaug_grid: (h, w) of pre-training; None takes the grid that the model was built for.
-        attn: class of the attention twins; None takes the one that belongs to timm's class.
-        out_indices: blocks (Swin: stages) whose outputs are returned, ascending; negative numbers
-            count from the last.
-        out_type: 'featmap' returns NCHW maps, block outputs before the final norm and without
-            prefix tokens; 'tokens' returns the normed tokens (B, P + n, C) of the whole model.
-        out_norm: a LayerNorm after each map.
-        frozen_stages: -1 nothing; 0 stem, tokens and position embedding; k also the first k blocks
-            (Swin: stages); all of them: the whole timm model, which then runs without gradients.
-        with_cp: gradient checkpointing of the blocks.
-        init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=...)`` loads weights strictly.
-
-    Raises:
-        ValueError: for an argument out of range.
-    """
-
-    def __init__(self, model: nn.Module, gaug: bool = True, gaug_grid: int | Grid | None = None,
-                 attn: type | None = None, out_indices: int | Sequence[int] = -1,
-                 out_type: str = 'featmap', out_norm: bool = False, frozen_stages: int = -1,
-                 with_cp: bool = False, init_cfg: dict | list | None = None) -> None:
-        super().__init__(init_cfg)
-        if out_type not in OUT_TYPES:
-            raise ValueError(f'out_type={out_type!r}: expected one of {OUT_TYPES}')
-        model.patch_embed.dynamic_img_pad = True
-        self.model = add_gaug(model, gaug_grid, attn) if gaug else model
-        depth = len(self.stages)
-        self.out_type = out_type
-        self.out_indices = check_indices(out_indices, depth)
-        self.frozen_stages = check_frozen_stages(frozen_stages, depth)
-        all_keys = set(model.state_dict())
-        last = self.out_indices if out_type == 'featmap' else (depth - 1, )
-        model.prune_intermediate_layers(list(last), prune_norm=out_type == 'featmap')
-        self.pruned_keys = all_keys - set(model.state_dict())
-        channels = [model.feature_info[i]['num_chs'] for i in self.out_indices]
-        self.out_norms = nn.ModuleList(map(LayerNorm2d, channels)) if out_norm else None
-        model.set_grad_checkpointing(with_cp)
-        self._register_load_state_dict_pre_hook(self._map_names)
-        self._freeze()
-
-    @property
-    def stages(self) -> nn.Module:
-        """The blocks of a ViT, the stages of a Swin."""
-        return self.model.layers if isinstance(self.model, SwinTransformer) else self.model.blocks
-
-    @property
-    def all_frozen(self) -> bool:
-        return self.frozen_stages >= len(self.stages)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Compute features of images (B, 3, H, W) of any size; whole patches are padded with zeros.
-
-        Returns:
-            'featmap': one map (B, C, h, w) per out index. 'tokens': one tensor (B, P + n, C).
-        """
-        if self.all_frozen:
-            with no_grad():
-                features = self._features(x)
-        else:
-            features = self._features(x)
-        if self.out_norms is not None:
-            features = [norm(feature) for norm, feature in zip(self.out_norms, features)]
-        return tuple(features)
-
-    def _features(self, x: Tensor) -> list[Tensor]:
-        if self.out_type == 'featmap':
-            return self.model.forward_intermediates(x, indices=list(self.out_indices),
-                                                    intermediates_only=True)
-        tokens = self.model.forward_features(x)
-        return [tokens.flatten(1, 2) if tokens.ndim == 4 else tokens]  # Swin: (B, h, w, C)
-
-    def _frozen_modules(self) -> list[nn.Module]:
-        if self.all_frozen:
-            return [self.model]
-        if self.frozen_stages < 0:
-            return []
-        blocks = {id(m) for m in self.stages.modules()} | {id(self.model.norm)}
-        stem = [m for m in self.model.children() if id(m) not in blocks]
-        return stem + list(self.stages[:self.frozen_stages])
-
-    def _freeze(self) -> None:
-        frozen = [p for module in self._frozen_modules() for p in module.parameters()]
-        if self.frozen_stages >= 0:  # class and register tokens, position embedding
-            frozen += self.model.parameters(recurse=False)
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> 'TimmBackbone':
-        """Switch to training mode; frozen parts stay in evaluation mode."""
-        super().train(mode)
-        for module in self._frozen_modules():
-            module.eval()
-        return self
-
-    def init_weights(self) -> None:
-        """Load or draw weights as `init_cfg` says. timm's own initialisation was at construction;
-        it is not repeated here, where it would overwrite what was loaded."""
-        cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg or {}]
-        # Loaded weights win over drawn ones, as in mmengine.
-        for cfg in sorted(filter(None, cfgs), key=lambda cfg: cfg['type'] in PRETRAINED):
-            if cfg['type'] in PRETRAINED:
-                load_backbone(self, **{k: v for k, v in cfg.items() if k != 'type'})
-            else:
-                initialize(self, cfg)
-        self._is_init = True
-
-    def _map_names(self, state_dict: dict[str, Tensor], prefix: str, *args) -> None:
-        """Accept the names of timm and of the LocAtViT reference, which lack the child's name."""
-        for name in [name for name in state_dict if name.startswith(prefix)]:
-            if not name.startswith((f'{prefix}model.', f'{prefix}out_norms.')):
-                state_dict[f'{prefix}model.{name[len(prefix):]}'] = state_dict.pop(name)
-
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning-rate decay, after timm's layer groups.
-
-        Args:
-            param_name: full name of the parameter.
-            prefix: of this backbone's parameters in the whole model, e.g. 'backbone.'.
-
-        Returns:
-            The depth (0 for the stem) and the number of depths; what comes after the backbone has
-            the largest depth.
-        """
-        groups = self.model.group_matcher()
-        groups['stem'] += '|rope'  # in no group of timm's: it would come after the last block
-        depths = group_parameters(self.model, groups, reverse=True)
-        num_layers = max(depths.values()) + 2
-        name = param_name.removeprefix(f'{prefix}model.')
-        inside = param_name.startswith(f'{prefix}model.')
-        return (depths[name] if inside else num_layers - 1), num_layers
-
-
-def check_indices(out_indices: int | Sequence[int], depth: int) -> tuple[int, ...]:
-    """Non-negative ascending indices of blocks or stages."""
-    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
-    positive = [i + depth if i < 0 else i for i in indices]
-    if not positive or not all(0 <= i < depth for i in positive) \
-            or positive != sorted(set(positive)):
-        raise ValueError(f'out_indices={out_indices}: expected ascending indices from 0 to '
-                         f'{depth - 1} (or negative, from the last), for {depth} blocks or stages')
-    return tuple(positive)
-
-
-def check_frozen_stages(frozen_stages: int, depth: int) -> int:
-    if not -1 <= frozen_stages <= depth:
-        raise ValueError(f'frozen_stages={frozen_stages}: expected -1 (nothing), 0 (stem), or up '
-                         f'to {depth} (the whole backbone)')
-    return frozen_stages
+from .timm_backbone import TimmBackbone
 
 
 def choose_arch(arch: str | dict, archs: dict[str, dict], required: Sequence[str],
@@ -199,6 +32,14 @@ def choose_arch(arch: str | dict, archs: dict[str, dict], required: Sequence[str
         raise ValueError(f'arch={arch}: unknown {unknown}; a custom architecture has '
                          f'{[*required, *optional]}')
     return arch
+
+
+def check_heads(embed_dims: Sequence[int], num_heads: Sequence[int]) -> None:
+    """Each stage's channels must split into its heads."""
+    for channels, heads in zip(embed_dims, num_heads, strict=True):
+        if channels % heads:
+            raise ValueError(f'{channels} channels cannot be split into {heads} equal heads; '
+                             'change embed_dims or num_heads of arch')
 
 
 @MODELS.register_module()
@@ -235,6 +76,7 @@ class LocAtViT(TimmBackbone):
                  final_norm: bool = True, drop_path_rate: float = 0., **kwargs) -> None:
         sizes = choose_arch(arch, self.ARCHS, ('embed_dims', 'num_layers', 'num_heads'),
                             optional=('mlp_ratio', ))
+        check_heads([sizes['embed_dims']], [sizes['num_heads']])
         common = dict(
             img_size=img_size, patch_size=patch_size, in_chans=in_channels,
             embed_dim=sizes['embed_dims'], depth=sizes['num_layers'],
@@ -279,6 +121,8 @@ class LocAtSwin(TimmBackbone):
                  out_indices: int | Sequence[int] = (0, 1, 2, 3), out_type: str = 'featmap',
                  out_norm: bool = True, drop_path_rate: float = 0., **kwargs) -> None:
         sizes = choose_arch(arch, self.ARCHS, ('embed_dims', 'depths', 'num_heads'))
+        check_heads([sizes['embed_dims'] * 2 ** i for i in range(len(sizes['depths']))],
+                    sizes['num_heads'])
         model = SwinTransformer(
             img_size=img_size, patch_size=patch_size, window_size=window_size,
             in_chans=in_channels, embed_dim=sizes['embed_dims'], depths=sizes['depths'],

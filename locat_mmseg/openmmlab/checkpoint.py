@@ -49,7 +49,7 @@ def read_state_dict(checkpoint: str, map_location: str = 'cpu') -> StateDict:
     """The state dict of a checkpoint, out of its wrappers, without DataParallel's ``module.``."""
     try:
         content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
-    except OSError as error:  # no such file, no network
+    except Exception as error:  # no such file, no network, or broken in any way
         raise ValueError(
             f'pre-trained weights {checkpoint} cannot be read ({error}). Name an existing file '
             'with --cfg-options model.backbone.init_cfg.checkpoint=FILE, or train from scratch '

@@ -37,7 +37,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument('config', help='config file')
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
-                        'that of the config, else ./work_dirs/<config name>')
+                        'that of the config, else ./work_dirs/<its path below configs/>')
     parser.add_argument('--cfg-options', nargs='+', action=_Options, default={},
                         metavar='KEY=VALUE', help='override the config: '
                         'model.backbone.with_cp=True train_dataloader.batch_size=2 '
@@ -65,9 +65,18 @@ def load_config(args: argparse.Namespace) -> Config:
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f'--cfg-options do not fit {args.config} ({first_line(error)}): compare '
                         'the keys with the config') from error
-    cfg.work_dir = args.work_dir or cfg.get('work_dir') or \
-        osp.join('work_dirs', Path(args.config).stem)
+    cfg.work_dir = args.work_dir or cfg.get('work_dir') or default_work_dir(args.config)
     return cfg
+
+
+def default_work_dir(config: str) -> str:
+    """Where a config runs if nothing else is said: its path below ``configs/``, since a config and
+    its plain twin, in another folder, have the same name."""
+    path = Path(config).resolve().with_suffix('')
+    folders = path.parts[:-1]
+    if 'configs' in folders:
+        return osp.join('work_dirs', *path.parts[len(folders) - folders[::-1].index('configs'):])
+    return osp.join('work_dirs', path.name)
 
 
 def build_runner(cfg: Config, launcher: str, loaders: tuple[str, ...]) -> Runner:

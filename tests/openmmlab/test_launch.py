@@ -8,8 +8,8 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from locat_mmseg.openmmlab.errors import UserError
-from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, last_checkpoint,
-                                          load_config, make_parser)
+from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, default_work_dir,
+                                          last_checkpoint, load_config, make_parser)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,15 @@ def config(tmp_path):
         (tmp_path / name).write_text('\n'.join(lines), encoding='utf-8')
         return tmp_path / name
     return write
+
+
+def test_a_config_and_its_twin_in_another_folder_run_apart():
+    assert [default_work_dir(path) for path in (
+        'configs/locat/upernet_vit-t_ade20k.py', 'configs/baseline/upernet_vit-t_ade20k.py',
+        '/home/me/configs/old/configs/probe/ablation/vit-t.py', 'elsewhere/mine.py'
+    )] == [os.path.join('work_dirs', *parts) for parts in (
+        ('locat', 'upernet_vit-t_ade20k'), ('baseline', 'upernet_vit-t_ade20k'),
+        ('probe', 'ablation', 'vit-t'), ('mine', ))]
 
 
 def test_options_reach_the_config(config):
