@@ -11,8 +11,8 @@ PY := $(VENV)/bin/python
 # One stamp per clone, since an active environment can serve several: the last install holds.
 INSTALLED := $(VENV)/.locat-mmseg-$(firstword $(shell pwd | cksum))
 
-QUICKSTART_CONFIG := configs/quickstart/upernet_locatvit_shapes.py
-QUICKSTART_RUN := work_dirs/upernet_locatvit_shapes
+QUICKSTART := configs/quickstart
+QUICKSTART_RUN := work_dirs/quickstart/upernet_locatvit_shapes
 
 .PHONY: install quickstart test test-slow
 
@@ -30,11 +30,12 @@ $(INSTALLED): setup.py pyproject.toml | $(PY)
 	@rm -f $(VENV)/.locat-mmseg-*
 	@touch $@
 
-# Train, then test the last checkpoint; pictures of image, truth and prediction come with the test.
+# Pre-train a classifier, fine-tune UPerNet on it, test with pictures of image, truth, prediction.
 quickstart: $(INSTALLED)
-	$(PY) tools/train.py $(QUICKSTART_CONFIG) --work-dir $(QUICKSTART_RUN)
-	$(PY) tools/test.py $(QUICKSTART_CONFIG) "$$(cat $(QUICKSTART_RUN)/last_checkpoint)" \
-		--work-dir $(QUICKSTART_RUN) --show-dir pictures
+	$(PY) tools/train.py $(QUICKSTART)/locatvit_shapes.py
+	$(PY) tools/train.py $(QUICKSTART)/upernet_locatvit_shapes.py
+	$(PY) tools/test.py $(QUICKSTART)/upernet_locatvit_shapes.py \
+		"$$(cat $(QUICKSTART_RUN)/last_checkpoint)" --show-dir $(QUICKSTART_RUN)/pictures
 
 # One thread per worker: the tests are many and small.
 test: $(INSTALLED)

@@ -10,7 +10,7 @@ from fabricated_data import make_all
 from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
-from mmengine.runner import Runner
+from mmengine.runner import CheckpointLoader, Runner
 from mmpretrain.datasets import CIFAR100
 from torch import nn
 
@@ -18,13 +18,14 @@ FAMILIES = ('vit-t', 'regvit-t', 'ropevit-t', 'swin-t')
 SEGMENTATION = ('ade20k', 'pascal-context59', 'coco-stuff164k')
 CLASSIFICATION = ('in1k', 'mini-imagenet', 'cifar100')
 CLASSES = {'ade20k': 150, 'pascal-context59': 59, 'coco-stuff164k': 171, 'in1k': 1000,
-           'mini-imagenet': 100, 'cifar100': 100}
+           'mini-imagenet': 100, 'cifar100': 100, 'shapes': 10, 'shapes cls': 9, 'camvid': 11}
 MILLIONS = {'vit-t': 6, 'vit-s': 22, 'vit-b': 87, 'regvit-t': 6, 'regvit-b': 87, 'ropevit-t': 6,
             'ropevit-b': 86, 'swin-t': 28, 'swin-b': 88}
 KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
          for folder in (f'locat/upernet_{family}', f'probe/locat{family}')]
 KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
 KINDS += [f'pretrain/ablation/vit-t_{name}_in1k' for name in ('avgpool', 'no-pos-embed')]
+KINDS += ['examples/upernet_locatvit_camvid']
 
 
 def build(cfg: Config) -> nn.Module:
@@ -45,10 +46,9 @@ def scores(model: nn.Module, size: int, device: str = 'cpu') -> torch.Tensor:
 def test_every_model_builds(folder):
     for name in leaves_in(folder):
         cfg = shrink(load(name))
-        classes = len(cfg.train_dataloader.dataset.get('metainfo', {}).get('classes', ())) or \
-            CLASSES.get(name.rpartition('_')[2], 8)
+        data = name.rpartition('_')[2] + (' cls' if name == 'quickstart/locatvit_shapes' else '')
         with torch.no_grad():
-            assert scores(build(cfg), 32).shape[:2] == (2, classes), name
+            assert scores(build(cfg), 64).shape[:2] == (2, CLASSES[data]), name
 
 
 @pytest.mark.parametrize('family', MILLIONS)
@@ -117,11 +117,10 @@ def data_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def in_data_folder(data_folder, tmp_path, monkeypatch) -> Path:
+def in_data_folder(data_folder, tmp_path, monkeypatch, quick_runner) -> Path:
     """Data under ./data as the configs expect it, without CIFAR's checksums."""
     monkeypatch.chdir(data_folder)
     monkeypatch.setattr(CIFAR100, '_check_integrity', lambda self: True)
-    monkeypatch.setattr(Config, 'pretty_text', 'not formatted, which takes half the time')
     return tmp_path
 
 
@@ -129,7 +128,6 @@ def one_step(cfg: Config, work_dir: Path) -> Runner:
     """Set a run to one step or epoch of two images, in this process."""
     cfg.work_dir = str(work_dir)
     cfg.experiment_name = work_dir.name
-    cfg.model.backbone.init_cfg = None
     for key in ('train', 'val', 'test'):
         cfg[f'{key}_dataloader'].update(num_workers=0, persistent_workers=False)
     cfg.train_dataloader.batch_size = 2
@@ -159,6 +157,25 @@ def check_step(name: str, work_dir: Path) -> None:
 @pytest.mark.parametrize('name', KINDS)
 def test_step(name, in_data_folder):
     check_step(name, in_data_folder)
+
+
+def test_quickstart(in_data_folder):
+    """Classification, then UPerNet and a probe on its weights."""
+    cfg = load('quickstart/locatvit_shapes')
+    runs = {name: load(f'quickstart/{name}_locatvit_shapes') for name in ('upernet', 'probe')}
+    for run in (cfg, *runs.values()):
+        for key in ('train', 'val', 'test'):
+            run[f'{key}_dataloader'].dataset.num_images = 4
+    assert 'accuracy/top1' in train_and_test(cfg, in_data_folder / 'pretrain')
+    weights = str(in_data_folder / 'pretrain/epoch_1.pth')
+    for name, run in runs.items():
+        run.model.backbone.init_cfg.checkpoint = weights
+        assert 'mIoU' in train_and_test(run, in_data_folder / name)
+    before = CheckpointLoader.load_checkpoint(weights)['state_dict']
+    after = CheckpointLoader.load_checkpoint(
+        str(in_data_folder / 'probe/iter_1.pth'))['state_dict']
+    kept = [name for name in after if name.startswith('backbone.')]
+    assert kept and all(torch.equal(before[name], after[name]) for name in kept)
 
 
 @pytest.mark.slow

@@ -18,8 +18,5 @@ train_cfg = dict(by_epoch=True, max_epochs=2, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, end=0.2, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', begin=0.2, end=2, convert_to_iter_based=True),
-]
+param_scheduler = [dict(type='PolyLR', power=1., eta_min=0., end=2, convert_to_iter_based=True)]
 default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=1), logger=dict(interval=10))

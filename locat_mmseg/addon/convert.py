@@ -1,4 +1,4 @@
-"""`add_gaug`: turn any timm ViT, DeiT, register ViT, DINOv2/v3, EVA, RoPE-ViT or Swin into LocAt."""
+"""`add_gaug`: turn a timm ViT, DeiT, register ViT, DINOv2/v3, EVA, RoPE-ViT or Swin into LocAt."""
 import re
 
 from timm.layers import Attention, AttentionPoolLatent, AttentionPoolPrr, AttentionRope

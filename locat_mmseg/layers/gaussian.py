@@ -50,7 +50,7 @@ def check_grid(grid: int | Grid, name: str = 'grid') -> Grid:
 
 
 def max_squared_offset(initial_grid: Grid) -> float:
-    """Largest ``0.5 * delta^2`` (patches^2) that the Gaussian of a pre-training grid tells apart."""
+    """Largest ``0.5 * delta^2`` (patches^2) that the Gaussian of a training grid tells apart."""
     return min(0.5 * (max(initial_grid) - 1) ** 2, MAX_SQUARED_OFFSET)
 
 
@@ -89,7 +89,7 @@ def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
 
 
 def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:
-    """(size, size) table of ``0.5 * (i - j)^2`` along one axis, clipped, on the device of ``like``."""
+    """(size, size) table of ``0.5 * (i - j)^2`` along one axis, clipped, placed as ``like`` is."""
     position = torch.arange(size, device=like.device, dtype=like.dtype)
     return (0.5 * (position[:, None] - position) ** 2).clamp(max=max_offset)
 
@@ -148,7 +148,7 @@ class GaussianAugment(nn.Module):
             grid: (h, w) of this input, h * w = n.
 
         Returns:
-            GaussianFactors, at least float32 (exponential and softplus never run in half precision).
+            GaussianFactors, at least float32 (no exponential or softplus in half precision).
 
         Raises:
             ValueError: if h * w differs from n.

@@ -1,4 +1,4 @@
-"""Patch Representation Refinement (PRR): parameter-free self-attention before a classifier's pooling.
+"""Patch Representation Refinement (PRR): self-attention without parameters before pooling.
 
 LocAtViT, arXiv 2603.04892, section 3: it sends the classification loss to every patch token.
 """

@@ -122,9 +122,30 @@ def test_window_switched_off_equals_timm(options, masked):
         torch.testing.assert_close(switch_off(twin)(x, mask), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_window_has_its_own_shape():
+    """A window without position bias equals a sequence whose grid is the window."""
+    torch.manual_seed(0)
+    window = GAugWindowAttention(32, 4, window_size=GRID)
+    nn.init.zeros_(window.relative_position_bias_table)
+    sequence = GAugAttention(32, 4, GRID, num_prefix_tokens=0, qkv_bias=True)
+    sequence.load_state_dict(strengthen(window).state_dict(), strict=False)
+    x = torch.randn(2, 15, 32)
+    torch.testing.assert_close(window(x), sequence(x, grid=GRID))
+    assert not torch.allclose(window(x), sequence(x, grid=GRID[::-1]), atol=1e-3)
+
+
+@pytest.mark.parametrize('separate', both)
+def test_eva_bias_rounds_as_in_timm(separate):
+    layer = make_layer(EvaAttention, qkv_bias_separate=separate).bfloat16()
+    twin = switch_off(GAugEvaAttention.from_attention(layer, GRID, PREFIX))
+    layer.fused_attn = twin.fused_attn = False  # fused kernels differ with and without a mask
+    x = torch.randn(2, SIZE, 32).bfloat16()
+    assert torch.equal(twin(x, grid=GRID), layer(x))
+
+
 @pytest.mark.parametrize('fused', both)
 def test_gaussian_reads_queries_after_the_norm_and_before_the_rotation(fused):
-    """With q = k = 0 after rotation-free projection, only the Gaussian of the q-norm's bias acts."""
+    """With k = 0 the Gaussian alone decides: that of the q-norm's bias, the same at every patch."""
     layer = make_layer(AttentionRope, qk_norm=True)
     nn.init.zeros_(layer.q_norm.weight)
     nn.init.zeros_(layer.k_norm.weight)

@@ -213,7 +213,7 @@ def test_compiles_once_per_image_size(family, checkpointing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('family', ['vit', 'swin'])
+@pytest.mark.parametrize('family', ['vit', 'one-stage swin'])
 def test_compiles_with_inductor(family):
     torch.compiler.reset()
     model = converted(FAMILIES[family])

@@ -135,5 +135,5 @@ def test_heads_that_do_not_divide_the_channels(num_heads):
 
 @pytest.mark.parametrize('shape', [(4, 12), (1, 2, 3, 4, 12)])
 def test_input_of_another_shape(shape):
-    with pytest.raises(ValueError, match=r'input of shape \(.*expected tokens \(B, N, C\) or a map'):
+    with pytest.raises(ValueError, match=r'of shape \(.*: expected tokens \(B, N, C\) or a map'):
         PatchRefinement(3)(torch.randn(shape))

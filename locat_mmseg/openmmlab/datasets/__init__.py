@@ -1,4 +1,4 @@
-"""Data sets drawn by the package itself, registered with those OpenMMLab packages that are there."""
+"""Self-drawn data sets, registered with those OpenMMLab packages that are installed."""
 from importlib.util import find_spec
 
 if find_spec('mmseg'):

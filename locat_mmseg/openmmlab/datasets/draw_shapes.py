@@ -1,6 +1,6 @@
 """Where the shapes of a self-drawn picture are, from its name alone.
 
-Nine classes, told apart by form: four are solid (disk, square, triangle, star), five are made of
+Nine classes of form: four are solid (disk, square, triangle, star), five are made of
 parts 2.5 to 4 px thick at any image size (ring, cross, comb, grid, wave). Each picture has one
 large shape of a random class and six to nine smaller ones on top of it, all a little tilted.
 Beside a large thin shape the others are small, so that any class can be the largest by area.
@@ -130,7 +130,7 @@ def direction(step: int, steps: int) -> tuple[int, int]:
 def box_around(centre: tuple[int, int], reach: int, img_size: tuple[int, int]) -> Box:
     """Pixels up to ``reach`` from a centre (y, x) in both directions, within the image."""
     return tuple(slice(max(c - reach, 0), min(c + reach + 1, end))
-                 for c, end in zip(centre, img_size))
+                 for c, end in zip(centre, img_size, strict=True))
 
 
 def turned_coordinates(box: Box, centre: tuple[int, int], turn: int
@@ -140,7 +140,8 @@ def turned_coordinates(box: Box, centre: tuple[int, int], turn: int
     Each is int32 of the box's size, in 1/SUBPIXELS pixel.
     """
     cos, sin = direction(turn, 256)
-    y, x = (np.arange(s.start, s.stop, dtype=np.int32) - c for s, c in zip(box, centre))
+    y, x = (np.arange(side.start, side.stop, dtype=np.int32) - c
+            for side, c in zip(box, centre, strict=True))
     return (((y * sin)[:, None] + (x * cos)) * SUBPIXELS // ONE,
             ((y * cos)[:, None] - (x * sin)) * SUBPIXELS // ONE)
 

@@ -1,15 +1,26 @@
 """Self-drawn pictures: textured shapes over their shadows on cluttered ground.
 
 Texture, its scale and its direction are drawn anew for every shape and say nothing about its
-class. Every other shape has a hue near their class's own, so that small models learn something
-within minutes; the others have any hue, and only their form tells their class. Shapes are vivid;
-the ground is muted: soft noise, and on it shards and twigs in the same textures. Integer
-arithmetic throughout, as in ``draw_shapes``.
+class. In two of three shapes the hue is near that of the class, so that small models learn
+something within minutes; the others have any hue, and only their form tells the class. Shapes
+are vivid; the ground is muted: soft noise, and on it shards and twigs in the same textures.
+Integer arithmetic throughout, as in ``draw_shapes``.
 """
 import numpy as np
 
-from .draw_shapes import (CLASSES, ONE, SUBPIXELS, Box, Instance, Picture, RandomIntegers,
-                          box_around, direction, draw_layout, turned_coordinates)
+from .draw_shapes import (
+    CLASSES,
+    ONE,
+    SUBPIXELS,
+    Box,
+    Instance,
+    Picture,
+    RandomIntegers,
+    box_around,
+    direction,
+    draw_layout,
+    turned_coordinates,
+)
 
 _CIRCLE = 6 * 256  # steps of hue
 
@@ -108,8 +119,8 @@ def _anywhere(stream: RandomIntegers, canvas: np.ndarray) -> tuple[int, int]:
 
 
 def _vivid(stream: RandomIntegers, label: int) -> np.ndarray:
-    """A saturated colour, its hue near that of the class or, every other time, any."""
-    if stream.integer(0, 1):
+    """A saturated colour, its hue near that of the class or, one time in three, any."""
+    if stream.integer(0, 2):
         hue = _CIRCLE * (label - 1) // (len(CLASSES) - 1) + stream.integer(-40, 40)
     else:
         hue = stream.integer(0, _CIRCLE - 1)

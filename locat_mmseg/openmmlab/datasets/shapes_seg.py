@@ -12,6 +12,9 @@ from .shapes_files import image_path, label_path, list_pictures
 class ShapesSegDataset(BaseSegDataset):
     """Nine classes of textured shapes and the cluttered background, ten classes in all.
 
+    The classes are forms, five of them made of lines 2.5 to 4 px thick. Two of three shapes also
+    have the hue of their class, which is that of the palette.
+
     There are no files: mmcv's and mmseg's loading transforms draw the pictures when they read
     their ``shapes://`` paths. The same arguments give the same pictures on every machine.
 

@@ -1,0 +1,57 @@
+"""Learning rates over a run, against formulas and torch's own one-cycle."""
+import pytest
+import torch
+from config_helpers import load
+from mmengine.registry import PARAM_SCHEDULERS
+
+
+def curve(schedulers: list[dict], lr: float, length: int, epoch_length: int = 0) -> torch.Tensor:
+    """The learning rate of each iteration, as a Runner would set it."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    built = [PARAM_SCHEDULERS.build(dict(item), default_args=dict(
+        optimizer=optimizer, epoch_length=epoch_length)) for item in schedulers]
+    rates = []
+    for _ in range(length):
+        rates.append(optimizer.param_groups[0]['lr'])
+        for scheduler in built:
+            scheduler.step()
+    return torch.tensor(rates, dtype=torch.float64)
+
+
+def test_upernet_learning_rate():
+    schedulers = load('locat/upernet_vit-t_pascal-context59').param_scheduler
+    i = torch.arange(80000, dtype=torch.float64)
+    wanted = 6e-5 * torch.where(i < 1500, 1e-6 + (1 - 1e-6) * i / 1499, 1 - (i - 1500) / 78499)
+    torch.testing.assert_close(curve(schedulers, 6e-5, 80000), wanted, rtol=1e-6, atol=1e-15)
+
+
+def one_cycle(lr: float, length: int, warmup: float, low: float, last: float) -> torch.Tensor:
+    """torch's own one-cycle, linear."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, lr, total_steps=length, pct_start=warmup, anneal_strategy='linear',
+        cycle_momentum=False, div_factor=lr / low, final_div_factor=low / last)
+    rates = []
+    for number in range(length):
+        rates.append(optimizer.param_groups[0]['lr'])
+        if number < length - 1:
+            cycle.step()
+    return torch.tensor(rates, dtype=torch.float64)
+
+
+def test_probe_learning_rate_is_one_cycle():
+    rates = curve(load('probe/vit-t_ade20k').param_scheduler, 1e-3, 20000)
+    torch.testing.assert_close(rates, one_cycle(1e-3, 20000, 0.25, 1e-7, 1e-11), rtol=1e-6,
+                               atol=1e-14)
+
+
+@pytest.mark.parametrize('name, lr, warmup, epochs', [
+    ('pretrain/vit-t_in1k', 1e-3, 20, 300), ('pretrain/vit-t_mini-imagenet', 5e-4, 120, 600)])
+def test_pretraining_learning_rate_is_one_cycle(name, lr, warmup, epochs):
+    length = 7
+    rates = curve(load(name).param_scheduler, lr, epochs * length, epoch_length=length)
+    wanted = one_cycle(lr, epochs * length, warmup / epochs, 1e-7, 1e-7)
+    step = lr / (epochs - warmup) / length  # the descent starts one iteration later
+    torch.testing.assert_close(rates, wanted, rtol=0, atol=1.01 * step)
+    assert rates[0] == pytest.approx(1e-7) and rates[-1] == pytest.approx(1e-7)
+    assert rates.argmax() in (warmup * length - 1, warmup * length)
