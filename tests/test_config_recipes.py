@@ -1,9 +1,15 @@
 """The configs hold the numbers of their recipes."""
 import re
 
+import mmpretrain.datasets  # noqa: F401
+import mmpretrain.models  # noqa: F401
 import mmseg.datasets
+import numpy as np
 import pytest
+import torch
 from config_helpers import leaves_in, load
+from mmcv.transforms import Compose
+from mmengine.registry import MODELS, DefaultScope
 
 HALF = ([127.5] * 3, [127.5] * 3)
 IMAGENET = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
@@ -170,3 +176,37 @@ def check_pretraining_images(cfg, name: str, data: str) -> None:
         dict(type='RandAugment', policies='timm_increasing', num_policies=2, magnitude_level=9,
              magnitude_std=0.5, hparams=dict(pad_val=fill, interpolation=method))
         for method in ('bilinear', 'bicubic')]
+
+
+def test_random_erasing_fills_one_box_with_normal_noise():
+    """After normalisation, so that the noise is not clipped to what a pixel can hold."""
+    pipeline = load('pretrain/vit-t_in1k').train_dataloader.dataset.pipeline
+    start = [step.type for step in pipeline].index('Normalize')
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        steps = Compose(pipeline[start:-1])
+    torch.manual_seed(0)
+    images = [steps(dict(img=np.full((40, 60, 3), 51, np.uint8)))['img'] for _ in range(400)]
+    plain = torch.tensor(51 / 127.5 - 1)
+    noise, erased = [], 0
+    for image in images:
+        box = (image - plain).abs().amax(0) > 1e-6
+        if box.any():
+            erased += 1
+            height, width = box.any(1).sum().item(), box.any(0).sum().item()
+            assert box.sum() == height * width
+            assert 0.015 < height * width / box.numel() < 0.35
+            assert 0.25 < height / width < 4
+            noise.append(image[:, box].flatten())
+    assert 0.19 < erased / len(images) < 0.31
+    noise = torch.cat(noise)
+    assert noise.mean().abs() < 0.02 and (noise.std() - 1).abs() < 0.02
+    assert noise.min() < -3 and noise.max() > 3
+
+
+def test_loss_smooths_the_mixed_target():
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        loss = MODELS.build(load('pretrain/vit-t_in1k').model.head.loss)
+    scores = torch.tensor([[2., 0.5, -1., 0.]])
+    mixed = torch.tensor([[0.7, 0., 0.3, 0.]])
+    target = torch.tensor([[0.7 * 0.9 + 0.025, 0.025, 0.3 * 0.9 + 0.025, 0.025]])
+    torch.testing.assert_close(loss(scores, mixed), -(target * scores.log_softmax(-1)).sum())

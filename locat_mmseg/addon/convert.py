@@ -93,8 +93,8 @@ def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
         # Some models compute attention inside their block: name those classes then.
         names = unknown or {class_path(block) for block in getattr(model, 'blocks', ())}
         raise ValueError(
-            f'{class_path(model)} has attention that GAug cannot be added to: '
-            f'{", ".join(sorted(names)) or "no attention layer found"}. Supported: '
+            f'GAug cannot be added to {class_path(model)}. Attention found: '
+            f'{", ".join(sorted(names)) or "none"}; supported: '
             f'{", ".join(sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in TWINS))}')
     return found
 

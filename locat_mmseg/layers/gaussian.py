@@ -20,7 +20,8 @@ from torch.nn import functional as F
 
 Grid = tuple[int, int]
 
-# Bounds that keep the squared offset and its quotient by eps^2 inside float16's range.
+# Both keep numbers inside float16's range of 65504: the exponent (an offset over the smallest
+# eps, 0.1) and its slope (the largest offset over eps^2, twice).
 MAX_SQUARED_OFFSET = 6550.0
 MAX_STABLE_RATIO = 32500.0
 

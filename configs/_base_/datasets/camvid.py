@@ -75,5 +75,9 @@ val_dataloader = dict(
         **dataset))
 test_dataloader = val_dataloader
 
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'], ignore_index=void)
+# Beside the model's mIoU, that of predicting the commonest class everywhere.
+val_evaluator = [
+    dict(type='IoUMetric', iou_metrics=['mIoU'], ignore_index=void),
+    dict(type='CommonestClassMetric', ignore_index=void)
+]
 test_evaluator = val_evaluator

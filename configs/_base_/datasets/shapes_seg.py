@@ -44,5 +44,9 @@ val_dataloader = dict(
         pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+# Beside the model's mIoU, that of predicting the commonest class everywhere.
+val_evaluator = [
+    dict(type='IoUMetric', iou_metrics=['mIoU']),
+    dict(type='CommonestClassMetric')
+]
 test_evaluator = val_evaluator

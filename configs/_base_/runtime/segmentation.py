@@ -23,7 +23,7 @@ custom_hooks = [dict(type='PreflightHook'), dict(type='StrictCheckpointHook')]
 # TensorBoard or W&B: add dict(type='TensorboardVisBackend') or dict(type='WandbVisBackend').
 vis_backends = [dict(type='LocalVisBackend')]
 # Without a name the Runner gives it the run's, so that two runs in a process do not share it.
-visualizer = dict(type='SegLocalVisualizer', vis_backends=vis_backends)
+visualizer = dict(type='SegPanelVisualizer', vis_backends=vis_backends)
 log_processor = dict(by_epoch=False)
 log_level = 'INFO'
 
