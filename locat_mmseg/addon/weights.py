@@ -18,12 +18,14 @@ class LoadReport:
     resampled: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
+    note: str = ''
 
     def __str__(self) -> str:
         resampled, missing, unused = (', '.join(items) or 'none' for items in
                                       (self.resampled, self.missing, self.unused))
         return (f'loaded: {self.loaded} tensors; resampled: {resampled}; '
-                f'missing (allowed, stay as initialised): {missing}; not used: {unused}')
+                f'missing (allowed, stay as initialised): {missing}; not used: {unused}'
+                f'{"; " + self.note if self.note else ""}')
 
 
 def load_weights(model: nn.Module, state_dict: StateDict,
@@ -60,7 +62,7 @@ def load_weights(model: nn.Module, state_dict: StateDict,
             'that the weights were trained with, or name another file')
     check_patch_size(target, state_dict)
     if has_gaug:
-        check_gaug_grid(model, state_dict)
+        report.note = check_gaug_grid(model, state_dict)
     weights = {name: state_dict[name] for name in target.keys() & state_dict.keys()}
     for name in sorted(weights):
         if weights[name].shape != target[name].shape:
@@ -110,20 +112,27 @@ def check_patch_size(target: StateDict, state_dict: StateDict) -> None:
                          'Swin, window); set patch_size, or name another file')
 
 
-def check_gaug_grid(model: nn.Module, state_dict: StateDict) -> None:
+def check_gaug_grid(model: nn.Module, state_dict: StateDict) -> str:
     """Refuse GAug parameters that were trained on another grid than the model's ``gaug_grid``.
+
+    Returns:
+        What could not be checked, for a report: the position embedding alone tells the grid (for
+        Swin the relative-position tables tell the window).
 
     Raises:
         ValueError: naming both grids.
     """
-    pos_embed = state_dict.get('pos_embed')
-    if pos_embed is None or getattr(model, 'pos_embed', None) is None:
-        return  # nothing in the file tells its grid
     expected = next(module.grid for module in model.modules()
                     if isinstance(module, GaussianAugment))
+    pos_embed = state_dict.get('pos_embed')
+    if pos_embed is None or getattr(model, 'pos_embed', None) is None:
+        has_window = any('relative_position_bias_table' in name for name in state_dict)
+        return '' if has_window else (
+            f'nothing in the file tells the grid of its GAug parameters, which are read for '
+            f'{grid_text(expected)} patches: img_size must be that of the pre-training')
     prefix = num_embedded_prefix_tokens(model)
     if pos_embed.shape[1] - prefix == expected[0] * expected[1]:
-        return
+        return ''
     raise ValueError(
         f'the weights hold GAug parameters of a {grid_text(square_grid(pos_embed, prefix))} grid, '
         f'the model reads them for a {grid_text(expected)} grid, where they mean something else. '
@@ -153,6 +162,7 @@ def square_grid(pos_embed: Tensor, num_prefix_tokens: int) -> Grid:
 
 
 def grid_text(grid: Sequence[int]) -> str:
+    """Rows and columns, for a message."""
     return f'{grid[0]} x {grid[1]}'
 
 

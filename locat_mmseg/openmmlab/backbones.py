@@ -101,7 +101,8 @@ class LocAtSwin(TimmBackbone):
     Args:
         arch: 'tiny', 'base', or a dict with embed_dims, depths and num_heads.
         img_size: size of the **pre-training** images in pixels: windows are no larger than its
-            maps. The input may have any size.
+            maps, and a stage whose map is one window does not shift it, for any input (mmseg's own
+            Swin shifts there). The input may have any size.
         patch_size: side of a patch in pixels.
         window_size: side of a window in patches.
         in_channels: of the images.
@@ -138,8 +139,6 @@ class LocAtTIMM(TimmBackbone):
     Args:
         model_name: of `timm.create_model`, e.g. 'vit_small_patch14_dinov2'.
         timm_args: further arguments of `timm.create_model` (img_size, drop_path_rate ...).
-        attn: registered name of the attention twins' class; by default the one that belongs to
-            timm's class.
         **kwargs: of `TimmBackbone`.
 
     Raises:
@@ -147,7 +146,7 @@ class LocAtTIMM(TimmBackbone):
             for pre-trained weights, which come through ``init_cfg``.
     """
 
-    def __init__(self, model_name: str, timm_args: dict | None = None, attn: str | None = None,
+    def __init__(self, model_name: str, timm_args: dict | None = None,
                  **kwargs) -> None:
         timm_args = dict(timm_args or {})
         if timm_args.get('pretrained'):
@@ -165,8 +164,4 @@ class LocAtTIMM(TimmBackbone):
         if not isinstance(model, (VisionTransformer, Eva, SwinTransformer)):
             raise ValueError(f'{model_name} cannot be a LocAtTIMM backbone: it is a '
                              f'{type(model).__name__}, expected a ViT, EVA or Swin of timm')
-        attn_class = MODELS.get(attn) if attn else None
-        if attn and attn_class is None:
-            raise ValueError(f'attn={attn!r} is in no registry: register the class in '
-                             "mmengine's MODELS and name its module in custom_imports")
-        super().__init__(model, attn=attn_class, **kwargs)
+        super().__init__(model, **kwargs)

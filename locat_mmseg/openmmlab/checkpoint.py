@@ -3,6 +3,8 @@
 mmengine's own `Pretrained` initialiser loads what fits and logs the rest, so a file of another
 model trains from scratch without a word. Here every key is accounted for or it is an error.
 """
+import logging
+
 from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from mmengine.runner import CheckpointLoader
@@ -26,7 +28,11 @@ def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = No
     Raises:
         ValueError: if the file can't be read, holds nothing under ``prefix``, or does not fit.
     """
-    state_dict, outside = select(read_state_dict(checkpoint, map_location), prefix, checkpoint)
+    remedy = 'Name an existing file with --cfg-options model.backbone.init_cfg.checkpoint=FILE'
+    if backbone.frozen_stages < 0:
+        remedy += ', or train from scratch with --cfg-options model.backbone.init_cfg=None'
+    state_dict, outside = select(read_state_dict(checkpoint, map_location, remedy), prefix,
+                                 checkpoint)
     # The shell's own layers, beside those of the timm model: UPerNet's LayerNorm per output.
     own = {name for name in backbone.state_dict() if not name.startswith('model.')}
     timm_weights = {name.removeprefix('model.'): weight for name, weight in state_dict.items()
@@ -35,25 +41,34 @@ def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = No
         report = load_weights(backbone.model, timm_weights, may_leave=backbone.pruned_keys)
     except ValueError as error:
         raise ValueError(f'{checkpoint}: {error}') from error
+    frozen = {name.removeprefix('model.') for name, parameter in backbone.named_parameters()
+              if not parameter.requires_grad}
+    if untrained := [name for name in report.missing if name in frozen]:
+        raise ValueError(f'{checkpoint} lacks {names(untrained)}, and frozen_stages='
+                         f'{backbone.frozen_stages} would leave them untrained for ever; take '
+                         'weights that have them, set gaug=False, or freeze less')
     if own <= state_dict.keys():
         backbone.load_state_dict({name: state_dict[name] for name in own}, strict=False)
         report.loaded += len(own)
     else:
         report.missing += sorted(own)
     report.unused += outside
-    print_log(f'{type(backbone).__name__} weights from {checkpoint}: {report}', logger='current')
+    level = logging.WARNING if report.missing or report.note else logging.INFO
+    print_log(f'{type(backbone).__name__} weights from {checkpoint}: {report}', 'current', level)
     return report
 
 
-def read_state_dict(checkpoint: str, map_location: str = 'cpu') -> StateDict:
-    """The state dict of a checkpoint, out of its wrappers, without DataParallel's ``module.``."""
+def read_state_dict(checkpoint: str, map_location: str = 'cpu', remedy: str = '') -> StateDict:
+    """The state dict of a checkpoint, out of its wrappers, without DataParallel's ``module.``.
+
+    Raises:
+        ValueError: if it can't be read, ending in ``remedy``, or holds no state dict.
+    """
     try:
         content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
     except Exception as error:  # no such file, no network, or broken in any way
-        raise ValueError(
-            f'pre-trained weights {checkpoint} cannot be read ({error}). Name an existing file '
-            'with --cfg-options model.backbone.init_cfg.checkpoint=FILE, or train from scratch '
-            'with --cfg-options model.backbone.init_cfg=None') from error
+        raise ValueError(f'pre-trained weights {checkpoint} cannot be read ({error}). {remedy}'
+                         ) from error
     for wrapper in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]

@@ -5,10 +5,13 @@ conversion in `locat_mmseg.addon`.
 
 Shape legend: B batch, P prefix tokens, n = h*w patches, C channels.
 """
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 
+from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit, initialize
+from mmengine.registry import MODELS
 from timm.layers import LayerNorm2d
 from timm.models import group_parameters
 from timm.models.swin_transformer import SwinTransformer
@@ -19,7 +22,7 @@ from ..layers import Grid
 from .checkpoint import load_backbone
 
 OUT_TYPES = ('featmap', 'tokens')
-PRETRAINED = ('Pretrained', PretrainedInit)  # name or, in pure-Python configs, class
+PRETRAINED_ARGUMENTS = {'checkpoint', 'prefix', 'map_location'}
 
 
 class TimmBackbone(BaseModule):
@@ -30,7 +33,8 @@ class TimmBackbone(BaseModule):
             drops are the only ones that a checkpoint may hold without use.
         gaug: whether to add GAug (arXiv 2603.04892, section 3).
         gaug_grid: (h, w) of pre-training; None takes the grid that the model was built for.
-        attn: class of the attention twins; None takes the one that belongs to timm's class.
+        attn: registered name of the attention twins' class, for experiments with a subclass; None
+            takes the one that belongs to timm's class.
         out_indices: blocks (Swin: stages) whose outputs are returned, ascending; negative numbers
             count from the last.
         out_type: 'featmap' returns NCHW maps, block outputs before the final norm and without
@@ -46,14 +50,17 @@ class TimmBackbone(BaseModule):
     """
 
     def __init__(self, model: nn.Module, gaug: bool = True, gaug_grid: int | Grid | None = None,
-                 attn: type | None = None, out_indices: int | Sequence[int] = -1,
+                 attn: str | None = None, out_indices: int | Sequence[int] = -1,
                  out_type: str = 'featmap', out_norm: bool = False, frozen_stages: int = -1,
                  with_cp: bool = False, init_cfg: dict | list | None = None) -> None:
         super().__init__(init_cfg)
         if out_type not in OUT_TYPES:
             raise ValueError(f'out_type={out_type!r}: expected one of {OUT_TYPES}')
+        if out_norm and out_type == 'tokens':
+            raise ValueError("out_norm=True norms maps; with out_type='tokens' the final norm of "
+                             'the model is there already')
         model.patch_embed.dynamic_img_pad = True
-        self.model = add_gaug(model, gaug_grid, attn) if gaug else model
+        self.model = add_gaug(model, gaug_grid, find_attn(attn)) if gaug else model
         depth = len(self.stages)
         self.out_type = out_type
         # Tokens are those of the whole model.
@@ -77,6 +84,7 @@ class TimmBackbone(BaseModule):
 
     @property
     def all_frozen(self) -> bool:
+        """Whether the whole timm model is frozen."""
         return self.frozen_stages >= len(self.stages)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -127,11 +135,15 @@ class TimmBackbone(BaseModule):
     def init_weights(self) -> None:
         """Load or draw weights as `init_cfg` says. timm's own initialisation was at construction;
         it is not repeated here, where it would overwrite what was loaded."""
+        if self.frozen_stages >= 0 and not self.init_cfg:
+            print_log(f'frozen_stages={self.frozen_stages} without init_cfg: the frozen part stays '
+                      'as drawn at random, unless load_from brings weights', 'current',
+                      logging.WARNING)
         cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg or {}]
         # Loaded weights win over drawn ones, as in mmengine.
-        for cfg in sorted(filter(None, cfgs), key=lambda cfg: cfg['type'] in PRETRAINED):
-            if cfg['type'] in PRETRAINED:
-                load_backbone(self, **{k: v for k, v in cfg.items() if k != 'type'})
+        for cfg in sorted(filter(None, cfgs), key=is_pretrained):
+            if is_pretrained(cfg):
+                load_backbone(self, **check_pretrained(cfg))
             else:
                 initialize(self, cfg)
         self._is_init = True
@@ -165,6 +177,33 @@ class TimmBackbone(BaseModule):
         return group_parameters(self.model, groups, reverse=True)
 
 
+def is_pretrained(cfg: dict) -> bool:
+    """Whether an `init_cfg` loads a file; its type is a name, with or without a scope, or, in
+    pure-Python configs, a class."""
+    kind = cfg.get('type')
+    return kind is PretrainedInit or str(kind).rpartition('.')[2] == 'Pretrained'
+
+
+def check_pretrained(cfg: dict) -> dict:
+    """The arguments of an `init_cfg` that loads a file."""
+    arguments = {key: value for key, value in cfg.items() if key != 'type'}
+    if 'checkpoint' not in arguments or arguments.keys() - PRETRAINED_ARGUMENTS:
+        raise ValueError(f'init_cfg={dict(cfg)}: expected type and checkpoint, and perhaps '
+                         'prefix and map_location')
+    return arguments
+
+
+def find_attn(name: str | None) -> type | None:
+    """The attention class registered under ``name``."""
+    if name is None:
+        return None
+    attn = MODELS.get(name)
+    if attn is None:
+        raise ValueError(f'attn={name!r} is in no registry: register the class in '
+                         "mmengine's MODELS and name its module in custom_imports")
+    return attn
+
+
 def check_indices(out_indices: int | Sequence[int], depth: int) -> tuple[int, ...]:
     """Non-negative ascending indices of blocks or stages."""
     indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
@@ -177,6 +216,7 @@ def check_indices(out_indices: int | Sequence[int], depth: int) -> tuple[int, ..
 
 
 def check_frozen_stages(frozen_stages: int, depth: int) -> int:
+    """A number of stages that a model of ``depth`` blocks or stages can freeze."""
     if not -1 <= frozen_stages <= depth:
         raise ValueError(f'frozen_stages={frozen_stages}: expected -1 (nothing), 0 (stem), or up '
                          f'to {depth} (the whole backbone)')

@@ -209,3 +209,44 @@ def test_no_state_dict(content: object, tmp_path: Path):
     torch.save(content, tmp_path / 'odd.pth')
     with pytest.raises(ValueError, match='odd.pth holds no state dict: expected tensors by name'):
         read_state_dict(str(tmp_path / 'odd.pth'))
+
+
+def test_frozen_parameters_must_be_in_the_file(plain_file: str):
+    model = vit(frozen_stages=1, init_cfg=dict(type='Pretrained', checkpoint=plain_file))
+    with pytest.raises(ValueError, match='lacks blocks.0.attn.gaug.* set gaug=False, or freeze'):
+        model.init_weights()
+    # What the file lacks is trained here: only the stem is frozen.
+    vit(frozen_stages=0, init_cfg=dict(type='Pretrained', checkpoint=plain_file)).init_weights()
+
+
+def test_a_frozen_backbone_is_not_told_to_train_from_scratch():
+    for frozen_stages, scratch in [(-1, True), (0, False)]:
+        model = vit(frozen_stages=frozen_stages,
+                    init_cfg=dict(type='Pretrained', checkpoint='no.pth'))
+        with pytest.raises(ValueError, match='init_cfg.checkpoint=FILE') as raised:
+            model.init_weights()
+        assert ('from scratch' in str(raised.value)) == scratch
+
+
+def test_a_type_with_a_scope_loads_strictly_too(classifier_file: str):
+    model = vit(num_registers=4, init_cfg=dict(type='mmengine.Pretrained', prefix='backbone.',
+                                               checkpoint=classifier_file))
+    with pytest.raises(ValueError, match='reg_token'):
+        model.init_weights()
+
+
+@pytest.mark.parametrize('arguments', [dict(), dict(checkpoint='a.pth', checkpiont='b.pth')])
+def test_arguments_of_init_cfg(arguments: dict):
+    with pytest.raises(ValueError, match='expected type and checkpoint'):
+        vit(init_cfg=dict(type='Pretrained', **arguments)).init_weights()
+
+
+def test_a_file_that_tells_no_grid_is_said_so(tmp_path: Path):
+    file = str(tmp_path / 'rope.pth')
+    torch.save(vit(rope=True).state_dict(), file)
+    note = 'nothing in the file tells the grid'
+    assert note in load_backbone(vit(rope=True), file).note
+    torch.save(vit().state_dict(), file)
+    assert load_backbone(vit(), file).note == ''
+    torch.save(swin().state_dict(), file)
+    assert load_backbone(swin(), file).note == ''

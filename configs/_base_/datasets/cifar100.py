@@ -48,6 +48,8 @@ tta_pipeline = [
 train_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
         type='CIFAR100', data_root='data/cifar100', split='train',
@@ -55,6 +57,8 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CIFAR100', data_root='data/cifar100', split='test',

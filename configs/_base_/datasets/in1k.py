@@ -62,6 +62,8 @@ tta_pipeline = [
 train_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
         type='ImageNet', data_root='data/imagenet', split='train',
@@ -69,6 +71,8 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='ImageNet', data_root='data/imagenet', split='val',

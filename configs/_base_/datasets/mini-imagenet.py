@@ -63,6 +63,8 @@ tta_pipeline = [
 train_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
         type='CustomDataset', data_root='data/mini-imagenet', data_prefix='train',
@@ -70,6 +72,8 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=128,
     num_workers=5,
+    persistent_workers=True,
+    pin_memory=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CustomDataset', data_root='data/mini-imagenet', data_prefix='val',

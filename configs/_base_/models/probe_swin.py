@@ -2,7 +2,7 @@
 # stage, before the final norm. Sizes are in probe_swin-t.py and probe_swin-b.py.
 # ImageNet's mean and std, as in pre-training.
 # Weights: a classification checkpoint of tools/train.py, named in the leaf config. Another file:
-# --cfg-options model.backbone.init_cfg.checkpoint=FILE; from scratch: model.backbone.init_cfg=None.
+# --cfg-options model.backbone.init_cfg.checkpoint=FILE. A frozen backbone has to have some.
 model = dict(
     type='EncoderDecoder',
     data_preprocessor=dict(

@@ -4,7 +4,7 @@
 # weights they published, which were trained with 0.5: set them so to repeat their numbers with
 # those weights (probe_ropevit-t.py shows the lines).
 # Weights: a classification checkpoint of tools/train.py, named in the leaf config. Another file:
-# --cfg-options model.backbone.init_cfg.checkpoint=FILE; from scratch: model.backbone.init_cfg=None.
+# --cfg-options model.backbone.init_cfg.checkpoint=FILE. A frozen backbone has to have some.
 model = dict(
     type='EncoderDecoder',
     data_preprocessor=dict(
