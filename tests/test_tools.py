@@ -99,7 +99,11 @@ def test_classification_trains_and_tests_with_the_same_tools(classification_conf
     predictions = pickle.loads((tmp_path / 'out/predictions.pkl').read_bytes())
     assert [p['gt_label'].item() for p in predictions] == [0, 0, 1, 1]
     assert all(p['pred_score'].shape == (2,) for p in predictions)
-    assert len(list((tmp_path / 'pictures').glob('*.png'))) == 4
+    assert {p.name for p in (tmp_path / 'pictures').iterdir()} == {
+        f'{name}_{name}{k}.png_0.png' for name in ('cat', 'dog') for k in range(2)}
+    picture = cv2.imread(str(tmp_path / 'pictures/dog_dog0.png_0.png'))
+    assert picture.shape == (37, 53, 3)  # that of the file, not the model's 32 x 32
+    assert np.median(picture[-5:]) == 180
     run(TEST, config, checkpoint, '--work-dir', 'run', '--out', 'tta', '--tta')
     merged = pickle.loads((tmp_path / 'tta/predictions.pkl').read_bytes())
     assert len(merged) == 4
@@ -136,12 +140,40 @@ def test_show_dir_gets_a_picture_of_every_image(trained, tmp_path, segmentation_
                                                                        'test_5.png_2.png'}
 
 
+def test_of_several_processes_one_draws_with_a_warning(trained, segmentation_config, tmp_path,
+                                                       monkeypatch):
+    monkeypatch.delenv('RANK', raising=False)
+    with pytest.warns(UserWarning, match='only the first process draws, its share of the images'):
+        mistake(TEST, segmentation_config(), trained[1] / 'iter_2.pth', '--show-dir', 'pictures',
+                '--launcher', 'pytorch')
+
+
+@pytest.mark.parametrize('wrap', ["dict(type='RepeatDataset', times=1, dataset={})",
+                                  "dict(type='ConcatDataset', datasets=[{}])"])
+def test_test_time_augmentation_of_wrapped_data_sets(trained, segmentation_config, tmp_path, wrap):
+    lines = "\ntest_dataloader = dict(val_dataloader, dataset={})".format(
+        wrap.format("val_dataloader['dataset']"))
+    run(TEST, segmentation_config(lines), trained[1] / 'iter_2.pth', '--tta', '--work-dir', 'run',
+        '--out', 'out')
+    assert {path.name for path in (tmp_path / 'out').iterdir()} == {'4.png', '5.png'}
+
+
+def test_out_with_a_class_as_type_of_the_evaluator(trained, segmentation_config, tmp_path):
+    lines = '\nfrom mmseg.evaluation import IoUMetric\ntest_evaluator = dict(type=IoUMetric)'
+    run(TEST, segmentation_config(lines), trained[1] / 'iter_2.pth', '--out', 'out')
+    assert (tmp_path / 'out/4.png').is_file()
+
+
 @pytest.mark.parametrize('extra, argv, reason', [
     ("\ntest_evaluator = dict(type='DumpResults', out_file_path='a.pkl')", ['--out', 'out'],
      '--out needs an IoUMetric in test_evaluator'),
     ("\ndefault_scope = 'mmengine'", ['--show-dir', 'pictures'],
      "--out and --show-dir need default_scope='mmseg' or 'mmpretrain', the config has 'mmengine'"),
     ('\ndel tta_pipeline', ['--tta'], '--tta needs tta_pipeline in the config'),
+    ('\ntest_evaluator = None', ['--out', 'out'], 'the config has no test_evaluator: test_dataloa'),
+    ('\ndel test_dataloader', ['--tta'], 'the config has no test_dataloader: test_dataloader, '),
+    ('\ndel test_dataloader, test_evaluator, test_cfg', [],
+     'the config has no test_dataloader and no test_cfg and no test_evaluator: '),
 ])
 def test_outputs_that_the_config_cannot_give(trained, segmentation_config, extra, argv, reason):
     assert reason in mistake(TEST, segmentation_config(extra), trained[1] / 'iter_2.pth', *argv)

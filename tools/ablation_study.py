@@ -3,8 +3,9 @@ r"""Pre-train, then probe, each of plain, +GAug, +PRR and +both, over seeds: a t
     python tools/ablation_study.py configs/quickstart/locatvit_shapes.py \
         configs/quickstart/probe_locatvit_shapes.py --seeds 0 1 2
 
-Runs that are done are not repeated: started again, the study goes on where it stopped. The table
-(Markdown) and every number (JSON) are written to the work dir after each run.
+Runs that are done are not repeated: started again, the study goes on where it stopped, with the
+same configs and options, which are in settings.json. The table (Markdown) and every number (JSON)
+are written to the work dir after each run.
 """
 import argparse
 import json
@@ -37,7 +38,10 @@ def parse_args() -> argparse.Namespace:
 
 
 def train(config: str, work_dir: Path, seed: int, options: list[str]) -> None:
-    """Run tools/train.py, its output in a file of the work dir."""
+    """Run tools/train.py, its output in a file of the work dir, unless it is finished there."""
+    finished = work_dir / 'finished'
+    if finished.is_file():
+        return
     work_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(Path(__file__).with_name('train.py')), config, '--work-dir',
                str(work_dir), '--seed', str(seed), '--cfg-options', *options]
@@ -46,6 +50,7 @@ def train(config: str, work_dir: Path, seed: int, options: list[str]) -> None:
     if code:
         raise SystemExit(f'error: {" ".join(command)} ended with status {code}; see '
                          f'{output.name}')
+    finished.touch()
 
 
 def last_metric(work_dir: Path, name: str) -> float:
@@ -71,6 +76,20 @@ def run_variant(args: argparse.Namespace, work_dir: Path, seed: int, gaug: bool,
     return {name: last_metric(work_dir / name, metric) for name, metric in METRICS.items()}
 
 
+def check_settings(args: argparse.Namespace) -> None:
+    """Refuse a work dir that holds runs of other configs or options; note those of this study."""
+    path = args.work_dir / 'settings.json'
+    settings = {name: getattr(args, name) for name in ('pretrain', 'probe', 'pretrain_options',
+                                                       'probe_options')}
+    noted = json.loads(path.read_text()) if path.is_file() else settings
+    other = [f'{name} {noted.get(name)}' for name in settings if noted.get(name) != settings[name]]
+    if other:
+        raise SystemExit(f'error: {args.work_dir} holds runs of {", ".join(other)}: give the same, '
+                         'or another --work-dir')
+    args.work_dir.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings, indent=2))
+
+
 def spread(values: list[float]) -> str:
     if not values:
         return 'not run'
@@ -90,6 +109,7 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 
 def main() -> None:
     args = parse_args()
+    check_settings(args)
     results_file = args.work_dir / 'results.json'
     results = json.loads(results_file.read_text()) if results_file.is_file() else {}
     for seed in args.seeds:  # all variants of a seed before the next seed: a usable table early

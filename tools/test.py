@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from mmengine.config import Config, ConfigDict
 
-from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
-from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, load_config,
-                                          make_parser)
+from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors, warn
+from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
+                                          load_config, make_parser)
+from locat_mmseg.openmmlab.preflight import leaves
 
 SEGMENTATION, CLASSIFICATION = 'mmseg', 'mmpretrain'
 
@@ -18,13 +19,15 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', metavar='DIR',
                         help='folder for predictions: segmentation writes label maps as PNG, in '
                         "the data set's numbers; classification writes predictions.pkl")
-    parser.add_argument('--show-dir', metavar='DIR', help='folder for pictures of the results')
+    parser.add_argument('--show-dir', metavar='DIR', help='folder for pictures of the results; '
+                        'of several processes, only the first draws its share of the images')
     parser.add_argument('--tta', action='store_true',
                         help='test-time augmentation by tta_pipeline and tta_model of the config')
     return parser.parse_args(argv)
 
 
 def scope_of(cfg: Config) -> str:
+    """The project that a config is for, 'mmseg' or 'mmpretrain'; UserError if it is another."""
     scope = cfg.get('default_scope')
     if scope not in (SEGMENTATION, CLASSIFICATION):
         raise UserError(f"--out and --show-dir need default_scope='{SEGMENTATION}' or "
@@ -34,13 +37,14 @@ def scope_of(cfg: Config) -> str:
 
 def add_output(cfg: Config, folder: str) -> None:
     """Have an evaluator write the predictions, too."""
-    evaluators = cfg.test_evaluator if isinstance(cfg.test_evaluator, list) else \
-        [cfg.test_evaluator]
+    evaluator = cfg.test_evaluator
+    evaluators = list(evaluator) if isinstance(evaluator, (list, tuple)) else [evaluator]
     if scope_of(cfg) == CLASSIFICATION:
         evaluators.append(dict(type='DumpResults',
                                out_file_path=osp.join(folder, 'predictions.pkl')))
     else:
-        writers = [e for e in evaluators if e.type.endswith('IoUMetric')]
+        writers = [e for e in evaluators
+                   if getattr(e.type, '__name__', e.type).endswith('IoUMetric')]
         if not writers:
             raise UserError('--out needs an IoUMetric in test_evaluator, which writes the label '
                             "maps: add dict(type='IoUMetric')")
@@ -55,7 +59,7 @@ def add_pictures(cfg: Config, folder: str, tta: bool) -> None:
         if tta:
             raise UserError('mmpretrain draws no pictures under test-time augmentation: leave out '
                             '--show-dir or --tta')
-        hooks.visualization = dict(type='VisualizationHook', enable=True, interval=1,
+        hooks.visualization = dict(type='FileVisualizationHook', enable=True, interval=1,
                                    out_dir=folder)
     else:
         hooks.visualization = dict(type='SegVisualizationHook', draw=True, interval=1)
@@ -64,23 +68,33 @@ def add_pictures(cfg: Config, folder: str, tta: bool) -> None:
 
 
 def use_tta(cfg: Config) -> None:
+    """Wrap the model for test-time augmentation and give its pipeline to every data set.
+
+    Raises:
+        UserError: The config lacks one of the two.
+    """
     missing = [key for key in ('tta_model', 'tta_pipeline') if key not in cfg]
     if missing:
         raise UserError(f'--tta needs {" and ".join(missing)} in the config: add it, or leave '
                         'out --tta')
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
-    cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
+    for _, dataset in leaves('test_dataloader.dataset', cfg.test_dataloader.dataset):
+        dataset.pipeline = cfg.tta_pipeline
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
         cfg = load_config(args)
+        check_complete(cfg, ('test_dataloader',))
         cfg.load_from, cfg.resume = check_checkpoint(args.checkpoint), False
         if args.out:
             add_output(cfg, args.out)
         if args.show_dir:
             add_pictures(cfg, args.show_dir, args.tta)
+            if args.launcher != 'none':
+                warn('--show-dir: only the first process draws, its share of the images; for all '
+                     'of them run tools/test.py in one process')
         if args.tta:
             use_tta(cfg)
         build_runner(cfg, args.launcher, ('test_dataloader',)).test()

@@ -8,8 +8,8 @@ from mmengine.config import Config
 
 from locat_mmseg.openmmlab.amp import enable_amp
 from locat_mmseg.openmmlab.errors import one_sentence_errors, warn
-from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, last_checkpoint,
-                                          load_config, make_parser)
+from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
+                                          last_checkpoint, load_config, make_parser)
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
         cfg = load_config(args)
+        loaders = ('train_dataloader', 'val_dataloader')
+        check_complete(cfg, loaders)
         set_resume(cfg, args.resume)
         if cfg.get('load_from'):
             check_checkpoint(cfg.load_from)
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.deterministic:
             os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # cuBLAS asks for it
             cfg.randomness = dict(cfg.get('randomness') or dict(seed=None), deterministic=True)
-        runner = build_runner(cfg, args.launcher, ('train_dataloader', 'val_dataloader'))
+        runner = build_runner(cfg, args.launcher, loaders)
         if args.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
         runner.train()

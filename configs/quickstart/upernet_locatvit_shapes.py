@@ -16,3 +16,5 @@ model = dict(
     neck=dict(in_channels=[96] * 4, out_channels=64, scales=[2, 1, 0.5, 0.25]),
     decode_head=dict(in_channels=[64] * 4, channels=64, num_classes=10),
     auxiliary_head=dict(in_channels=64, channels=32, num_classes=10))
+
+optim_wrapper = dict(optimizer=dict(lr=2e-3), clip_grad=dict(max_norm=1.0))

@@ -10,4 +10,4 @@ from . import amp, attention, backbones, datasets, distributed, evaluation, hook
 if find_spec('mmseg') is not None:
     from . import visualizer  # noqa: F401
 if find_spec('mmpretrain') is not None:
-    from . import optim  # noqa: F401
+    from . import cls_visualization, optim  # noqa: F401

@@ -2,6 +2,7 @@
 import os.path as osp
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,19 @@ from .errors import UserError
 torch.serialization.add_safe_globals([type(np.dtype('float32'))])
 
 
-def check_fit(model: nn.Module, checkpoint: Any, path: str) -> None:
-    """Load a checkpoint into a model, all of it.
+def check_fit(model: nn.Module, checkpoint: Any, path: str, may_differ: Sequence[str] = ()
+              ) -> list[str]:
+    """Load a checkpoint into a model, all of it but what may differ.
+
+    Args:
+        model: Changed in place.
+        checkpoint: What the file holds. Tensors that may differ and have another shape than the
+            model's are removed from it.
+        path: Its name, for the sentence.
+        may_differ: Names of modules such as 'decode_head.conv_seg'.
+
+    Returns:
+        The names of the weights that differ and may.
 
     Raises:
         UserError: Keys are missing or left over, or shapes differ.
@@ -26,6 +38,13 @@ def check_fit(model: nn.Module, checkpoint: Any, path: str) -> None:
     state = checkpoint.get('state_dict', checkpoint)
     weights = OrderedDict((re.sub(r'^module\.', '', key), w) for key, w in state.items())
     weights._metadata = getattr(state, '_metadata', OrderedDict())
+    own = model.state_dict() if may_differ else {}
+    differing = [key for key, w in weights.items() if _is_in(key, may_differ) and key in own
+                 and getattr(w, 'shape', None) != own[key].shape]
+    for key in differing:
+        del weights[key]
+        state.pop(key, None)
+        state.pop(f'module.{key}', None)
     # A hook of the model sees both lists even if a shape differs, where torch raises instead.
     found = {}
     handle = model.register_load_state_dict_post_hook(
@@ -40,8 +59,16 @@ def check_fit(model: nn.Module, checkpoint: Any, path: str) -> None:
             raise
     finally:
         handle.remove()
+    for kind in ('missing', 'unexpected'):
+        differing += [key for key in found.get(kind, ()) if _is_in(key, may_differ)]
+        found[kind] = [key for key in found.get(kind, ()) if not _is_in(key, may_differ)]
     if any(found.values()):
         raise UserError(_misfit(model, weights, checkpoint, path, found))
+    return list(dict.fromkeys(differing))
+
+
+def _is_in(key: str, modules: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f'{name}.') for name in modules)
 
 
 def _misfit(model: nn.Module, weights: dict, checkpoint: dict, path: str,
@@ -70,7 +97,9 @@ def _advice(weights: dict, path: str, model: nn.Module) -> str:
         prefix = ", prefix='backbone.'" if has_backbone else ''
         return 'To test or resume, use the config that it was trained with; to start from its ' \
                "backbone, leave out load_from and write model.backbone.init_cfg=" \
-               f"dict(type='Pretrained', checkpoint='{path}'{prefix})"
+               f"dict(type='Pretrained', checkpoint='{path}'{prefix}); to train with another " \
+               "head on purpose, keep load_from and write dict(type='StrictCheckpointHook', " \
+               "may_differ=('decode_head.conv_seg', 'auxiliary_head.conv_seg')) in custom_hooks"
     return 'Use the config that it was trained with'
 
 

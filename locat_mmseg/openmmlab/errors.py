@@ -7,6 +7,7 @@ is written here, and only if the traceback proves that it is this mistake; all e
 import difflib
 import os
 import re
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -23,15 +24,24 @@ from mmengine.runner import CheckpointLoader
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _SCOPES = ('mmseg', 'mmpretrain')
+_LIBRARIES = (_PACKAGE + os.sep, sysconfig.get_path('stdlib') + os.sep, '<')
+_BUILDERS = (build_from_cfg.__code__, build_scheduler_from_cfg.__code__)
 
 
 class UserError(ValueError):
     """A mistake in a config, a command line or a file; its text is the sentence to print."""
 
 
+class FileError(UserError):
+    """A fault of one file of a data set, which perhaps no other process reads."""
+
+
 @contextmanager
 def one_sentence_errors() -> Iterator[None]:
     """Turn a user's mistake into ``error: <sentence>`` on stderr and exit status 1.
+
+    Under torchrun the first process of each machine prints it for all of them, unless it is about
+    a file. With LOCAT_TRACEBACK=1 in the environment the traceback is shown instead.
 
     Raises:
         SystemExit: For a user's mistake. Any other exception passes through unchanged.
@@ -40,9 +50,11 @@ def one_sentence_errors() -> Iterator[None]:
         yield
     except Exception as error:
         sentence = explain(error)
-        if sentence is None:
+        if sentence is None or os.environ.get('LOCAT_TRACEBACK') == '1':
             raise
-        raise SystemExit(f'error: {sentence}') from error
+        other_process = 'RANK' in os.environ and os.environ.get('LOCAL_RANK', '0') != '0'
+        silent = other_process and not isinstance(error, FileError)
+        raise SystemExit(1 if silent else f'error: {sentence}') from error
 
 
 def explain(error: Exception) -> str | None:
@@ -67,10 +79,26 @@ def first_line(error: BaseException) -> str:
     return f'{type(error).__name__}: {text}' if text else type(error).__name__
 
 
+def place_of(error: BaseException) -> str:
+    """' at FILE:LINE' for the innermost call in code that is neither a library's nor this
+    package's, such as a config or a user's transform; '' if there is none.
+
+    Calls outside of the innermost building from a config do not count: they are the tool's.
+    """
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if frame.f_code in _BUILDERS:
+            break
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARIES) and \
+                not {'site-packages', 'dist-packages'} & set(Path(file).parts):
+            return f' at {file}:{line}'
+    return ''
+
+
 def _raised_here(error: Exception) -> str | None:
     if isinstance(error, UserError):
         # A data loader's worker sends the whole traceback as text, the sentence at its end.
-        return str(error).rpartition(f'{UserError.__name__}: ')[2].strip()
+        return str(error).rpartition(f'{type(error).__name__}: ')[2].strip()
     if isinstance(error, ValueError) and error.__traceback__ is not None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         # By the package's rule a ValueError is about what the user gave; one that no `raise`
@@ -140,7 +168,7 @@ def _refused_value(error: Exception) -> str | None:
     # Only what a library checks on purpose, not an error that its code runs into.
     if not traceback.extract_tb(error.__traceback__)[-1].line.startswith(('raise ', 'assert ')):
         return None
-    return f'the config cannot build {_built(builds)}: {first_line(error)}'
+    return f'the config cannot build {_built(builds)}: {first_line(error)}{place_of(error)}'
 
 
 def _unreadable_checkpoint(error: Exception) -> str | None:
@@ -166,8 +194,7 @@ def _failed_download(error: Exception) -> str | None:
 
 def _builds(error: Exception) -> list[FrameType]:
     """The calls in which something was being built from a config, outermost first."""
-    builders = (build_from_cfg.__code__, build_scheduler_from_cfg.__code__)
-    return [frame for frame in _frames(error) if frame.f_code in builders]
+    return [frame for frame in _frames(error) if frame.f_code in _BUILDERS]
 
 
 def _built(builds: list[FrameType]) -> str:

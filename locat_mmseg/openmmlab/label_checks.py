@@ -1,4 +1,5 @@
 """Find bad images and label maps by name, where they are read and before a loss sees them."""
+import traceback
 from collections.abc import Iterator
 from typing import Any
 from zlib import error as ZlibError
@@ -8,11 +9,13 @@ import numpy as np
 import torch
 from mmengine.dataset import BaseDataset
 
-from .errors import UserError, first_line
+from .errors import FileError, UserError, first_line, place_of
 
-# What decoders raise on a broken file; AttributeError: OpenCV answers None.
-_READ_ERRORS = (OSError, SyntaxError, ValueError, EOFError, AssertionError, AttributeError,
-                cv2.error, ZlibError)
+# What decoders raise on a broken file.
+_READ_ERRORS = (OSError, SyntaxError, ValueError, EOFError, AssertionError, cv2.error,
+                ZlibError)
+# They work with the None that OpenCV answers for one; anybody else's AttributeError is a defect.
+_LOADING_PACKAGES = ('cv2', 'mmcv', 'mmseg', 'mmpretrain')
 _SAMPLES = 64  # label maps per data set
 
 
@@ -31,10 +34,12 @@ class GuardedLoader:
             loaded = self.transform(results)
         except UserError:
             raise
-        except _READ_ERRORS as error:
-            raise UserError(f'{type(self.transform).__name__} cannot read '
-                            f'{self._file_of(results)} ({first_line(error)}): repair the file, '
-                            'or take it out of the data set') from error
+        except (*_READ_ERRORS, AttributeError) as error:
+            if isinstance(error, AttributeError) and not _is_of_a_loader(error):
+                raise
+            raise FileError(f'{type(self.transform).__name__} cannot read '
+                            f'{self._file_of(results)} ({first_line(error)}{place_of(error)}): '
+                            'repair the file, or take it out of the data set') from error
         if loaded is not None and 'gt_seg_map' in loaded:
             _check_shape(loaded)
         return loaded
@@ -45,6 +50,11 @@ class GuardedLoader:
     def _file_of(self, results: dict) -> str:
         is_label = 'Annotation' in type(self.transform).__name__
         return str(results.get('seg_map_path' if is_label else 'img_path', 'a sample'))
+
+
+def _is_of_a_loader(error: AttributeError) -> bool:
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get('__name__', '').partition('.')[0] in _LOADING_PACKAGES
 
 
 def guard_loaders(pipeline: Any) -> None:
@@ -84,30 +94,35 @@ def check_label_maps(dataset: BaseDataset, num_classes: int, ignore_index: int) 
         check_labels(labels, num_classes, ignore_index, results)
 
 
-def check_labels(labels: np.ndarray | torch.Tensor, num_classes: int, ignore_index: int,
+def check_labels(labels: np.ndarray | torch.Tensor, num_classes: int, ignore_index: int | None,
                  sample: Any) -> None:
     """Check one sample's labels, as the loss will see them.
 
     Args:
-        labels: Integers, any shape; a pixel map or the class of an image.
+        labels: Integers; the classes of an image, one-dimensional, or a pixel map.
         num_classes: Labels 0 ... num_classes - 1 are classes.
-        ignore_index: The label that the loss leaves out.
+        ignore_index: The label that the loss leaves out, if any.
         sample: Its data info or data sample, for the file's name.
 
     Raises:
         UserError: A label is neither a class nor ignored.
     """
-    outside = labels[((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)]
+    outside = labels[(labels < 0) | (labels >= num_classes)]
+    if ignore_index is not None:
+        outside = outside[outside != ignore_index]
     if len(outside) == 0:
         return
     file = sample.get('seg_map_path') or sample.get('img_path') or 'a sample'
     shifted = ', after reduce_zero_label took 1 off,' if sample.get('reduce_zero_label') else ''
     values = ', '.join(map(str, np.unique(np.asarray(outside))[:8]))
-    raise UserError(
-        f'{file} has{shifted} label {values}, but allowed are the classes 0 to {num_classes - 1} '
-        f'and {ignore_index} (ignored): change the file, or raise num_classes of the heads and '
-        'name the class in the data set; labels that count from 1 need reduce_zero_label=True '
-        'in the data set')
+    ignored = '' if ignore_index is None else f' and {ignore_index} (ignored)'
+    advice = 'change the file' if labels.ndim > 1 else 'change its label'
+    from_one = '; labels that count from 1 need reduce_zero_label=True in the data set' \
+        if labels.ndim > 1 else ''
+    raise FileError(
+        f'{file} has{shifted} label {values}, but allowed are the classes 0 to {num_classes - 1}'
+        f'{ignored}: {advice}, or raise num_classes of the heads and name the class in the data '
+        f'set{from_one}')
 
 
 def _all_transforms(pipeline: Any) -> Iterator[Any]:
@@ -120,12 +135,12 @@ def _all_transforms(pipeline: Any) -> Iterator[Any]:
 def _check_shape(results: dict) -> None:
     shape, path = results['gt_seg_map'].shape, results.get('seg_map_path')
     if len(shape) != 2:
-        raise UserError(f'label map {path} has shape {shape}, but a label map is (height, width) '
+        raise FileError(f'label map {path} has shape {shape}, but a label map is (height, width) '
                         'with one class number per pixel: turn its colours into class numbers '
                         'and save it with one channel')
     # Test pipelines resize the image before they load the label map, so its own size counts.
     size = results.get('ori_shape', shape)
     if tuple(size) != shape:
-        raise UserError(f'label map {path} is {shape[0]} x {shape[1]}, but its image is '
+        raise FileError(f'label map {path} is {shape[0]} x {shape[1]}, but its image is '
                         f'{size[0]} x {size[1]}: pair each image with its own label map, of the '
                         'same size')

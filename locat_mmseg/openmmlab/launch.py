@@ -4,7 +4,9 @@ import difflib
 import inspect
 import os
 import os.path as osp
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config, DictAction
 from mmengine.registry import RUNNERS
@@ -12,7 +14,7 @@ from mmengine.runner import Runner, find_latest_checkpoint
 
 from .amp import fit_amp_to_device
 from .distributed import prepare_launch
-from .errors import UserError, first_line, warn
+from .errors import UserError, first_line, place_of, warn
 from .preflight import check_data
 
 # What a config may hold beside the arguments of the Runner.
@@ -34,7 +36,9 @@ class _Options(DictAction):
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the arguments that both tools have."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(
+        description=description, epilog='A mistake ends in one sentence. With LOCAT_TRACEBACK=1 '
+        'in the environment it ends in its full traceback.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
                         'that of the config, else ./work_dirs/<its path below configs/>')
@@ -55,11 +59,12 @@ def load_config(args: argparse.Namespace) -> Config:
     """The config of a command line, with its options applied and its work_dir set.
 
     Raises:
-        UserError: There is no such file, it cannot be evaluated, or an option does not fit.
+        UserError: There is no such file, it cannot be evaluated, or an option does not fit or
+            has no effect.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = _read_config(args.config)
-    _warn_of_new_keys(cfg, args.cfg_options)
+    _check_keys(cfg, args.cfg_options)
     try:
         cfg.merge_from_dict(args.cfg_options)
     except (KeyError, TypeError, AttributeError) as error:
@@ -77,6 +82,27 @@ def default_work_dir(config: str) -> str:
     if 'configs' in folders:
         return osp.join('work_dirs', *path.parts[len(folders) - folders[::-1].index('configs'):])
     return osp.join('work_dirs', path.name)
+
+
+def check_complete(cfg: Config, loaders: tuple[str, ...]) -> None:
+    """Whether a config has all that reading some loaders takes.
+
+    Args:
+        cfg: The whole config.
+        loaders: Such as ('train_dataloader', 'val_dataloader'). That of the validation may be
+            missing, but then with its loop and evaluator.
+
+    Raises:
+        UserError: Something is missing.
+    """
+    for loader in loaders:
+        split = loader.removesuffix('_dataloader')
+        keys = (loader, f'{split}_cfg', 'optim_wrapper' if split == 'train' else
+                f'{split}_evaluator')
+        missing = [key for key in keys if cfg.get(key) is None]
+        if missing and not (split == 'val' and len(missing) == len(keys)):
+            raise UserError(f'the config has no {" and no ".join(missing)}: '
+                            f'{", ".join(keys)} are needed together')
 
 
 def build_runner(cfg: Config, launcher: str, loaders: tuple[str, ...]) -> Runner:
@@ -145,12 +171,16 @@ def _read_config(path: str) -> Config:
         return Config.fromfile(path)
     except ImportError as error:
         if error.__cause__ is None:
-            raise UserError(f'config {path} cannot be read: {first_line(error)}') from error
+            raise UserError(f'config {path} cannot be read: {_reason(error)}') from error
         reason = error.__cause__.__context__ or error.__cause__
-        raise UserError(f'custom_imports of config {path} failed ({first_line(reason)}): install '
+        raise UserError(f'custom_imports of config {path} failed ({_reason(reason)}): install '
                         'that package, or add its folder to PYTHONPATH') from error
     except Exception as error:  # a config is a program: it may fail in any way
-        raise UserError(f'config {path} cannot be read: {first_line(error)}') from error
+        raise UserError(f'config {path} cannot be read: {_reason(error)}') from error
+
+
+def _reason(error: BaseException) -> str:
+    return first_line(error) + place_of(error)
 
 
 def _similar_file(path: str) -> str:
@@ -160,11 +190,38 @@ def _similar_file(path: str) -> str:
     return f' (did you mean {folder / close[0]}?)' if close else ''
 
 
-def _warn_of_new_keys(cfg: Config, options: dict) -> None:
-    known = {*cfg.keys(), *inspect.signature(Runner.__init__).parameters, *_OTHER_KEYS}
+def _check_keys(cfg: Config, options: dict) -> None:
+    """Refuse options for a config's helper variables, warn of those that are new.
+
+    mmengine puts the options into the evaluated config, where nothing depends on its variables
+    any more.
+    """
+    read = {*inspect.signature(Runner.__init__).parameters, *_OTHER_KEYS}
+    if 'data_preprocessor' in (cfg.get('model') or {}):
+        read.remove('data_preprocessor')  # the Runner takes that of the model
+    for option in options:
+        key, _, rest = option.partition('.')
+        if key in cfg and key not in read:
+            places = [place for part in read & cfg.keys()
+                      for place in _places_of(cfg[key], cfg[part], part)]
+            advice = ', '.join(f'{place}.{rest}'.rstrip('.') for place in sorted(places)) or \
+                'the key where its value went'
+            raise UserError(f'--cfg-options sets {option}, which is a variable of the config that '
+                            f'nothing reads after it: set {advice}')
     for key in {option.partition('.')[0]: None for option in options}:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+        if key not in cfg and key not in read:
+            close = difflib.get_close_matches(key, {*cfg.keys(), *read}, n=1)
             hint = f'; did you mean {close[0]}?' if close else ''
             warn(f'--cfg-options sets {key}, which is no key of the config and nothing reads '
                  f'it{hint}')
+
+
+def _places_of(value: Any, node: Any, place: str) -> Iterator[str]:
+    """Where a value is found in a part of a config."""
+    if type(node) is type(value) and node == value:
+        yield place
+        return
+    items = node.items() if isinstance(node, dict) else \
+        enumerate(node) if isinstance(node, (list, tuple)) else ()
+    for key, child in items:
+        yield from _places_of(value, child, f'{place}.{key}')

@@ -1,4 +1,5 @@
 """Whether a model suits its data: classes, labels, batch norm, batch size."""
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
-from .errors import UserError
+from .errors import UserError, warn
 from .label_checks import check_labels
 
 _IGNORE_INDEX = 255  # mmseg's, for heads that have none
+# Heads and losses whose targets are no classes, as for depth.
+_NO_CLASSES = re.compile('DepthHead|Regression|SiLogLoss|L1Loss|MSELoss')
 
 
 def class_heads(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -22,20 +25,46 @@ def class_heads(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         heads = {f'{name}.{k}': h for k, h in enumerate(head)} \
             if isinstance(head, nn.ModuleList) else {name: head}
         for key, module in heads.items():
-            if isinstance(getattr(module, 'num_classes', None), int):
+            if isinstance(getattr(module, 'num_classes', None), int) and not any(
+                    _NO_CLASSES.search(type(m).__name__) for m in module.modules()):
                 yield f'model.{key}', module
+
+
+def main_head(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """The (last) decode head or the classifier's head, which answers, and its config key."""
+    heads = [(key, head) for key, head in class_heads(model) if 'auxiliary_head' not in key]
+    return heads[-1] if heads else None
 
 
 def label_limits(model: nn.Module) -> tuple[int, int] | None:
     """(num_classes, ignore_index) of the main head; None for a model without classes."""
-    for _, head in class_heads(model):
-        ignore_index = getattr(head, 'ignore_index', None)
-        return head.num_classes, _IGNORE_INDEX if ignore_index is None else ignore_index
-    return None
+    main = main_head(model)
+    if main is None:
+        return None
+    ignore_index = getattr(main[1], 'ignore_index', None)
+    return main[1].num_classes, _IGNORE_INDEX if ignore_index is None else ignore_index
 
 
 def check_num_classes(model: nn.Module, expected: int, dataset: str) -> None:
-    numbers = {f'{key}.num_classes': head.num_classes for key, head in class_heads(model)}
+    """Compare the classes of a data set with those of the heads and of mixup.
+
+    Args:
+        model: A segmentor or classifier; one without classes passes.
+        expected: How many classes the data set has.
+        dataset: Its name, for the sentence.
+
+    Raises:
+        UserError: The main head or the data preprocessor has another number. A head with a
+            number of its own, which may learn something else such as boundaries, is warned of.
+    """
+    main = main_head(model)
+    numbers = {}
+    for key, head in class_heads(model):
+        if main is None or head.num_classes == main[1].num_classes:
+            numbers[f'{key}.num_classes'] = head.num_classes
+        elif head.num_classes != expected:
+            warn(f'{dataset} has {expected} classes, but {key}.num_classes is {head.num_classes}: '
+                 'right only if this head learns something else')
     preprocessor = getattr(model, 'data_preprocessor', None)
     if getattr(preprocessor, 'num_classes', None) is not None:
         numbers['data_preprocessor.num_classes'] = preprocessor.num_classes
@@ -47,7 +76,17 @@ def check_num_classes(model: nn.Module, expected: int, dataset: str) -> None:
                         ', or correct the classes of the data set')
 
 
-def check_batch(model: nn.Module, data_batch: Any) -> None:
+def check_batch(model: nn.Module, data_batch: Any, training: bool) -> None:
+    """Check the labels of a batch.
+
+    Args:
+        model: A segmentor or classifier; one without classes passes.
+        data_batch: What the data loader gives; without data samples it passes.
+        training: Otherwise labels of images are not checked: in retrieval they are no classes.
+
+    Raises:
+        UserError: A label is outside the classes; see :func:`label_checks.check_labels`.
+    """
     limits = label_limits(model)
     if limits is None or not isinstance(data_batch, dict):
         return
@@ -58,8 +97,8 @@ def check_batch(model: nn.Module, data_batch: Any) -> None:
             waiting.extend(sample)
         elif 'gt_sem_seg' in sample:
             check_labels(sample.gt_sem_seg.data, *limits, sample)
-        elif 'gt_label' in sample:
-            check_labels(sample.gt_label, *limits, sample)
+        elif training and 'gt_label' in sample:
+            check_labels(sample.gt_label, limits[0], None, sample)
 
 
 def check_batch_norm(model: nn.Module, loader: DataLoader) -> None:
@@ -93,6 +132,7 @@ def _is_synchronized(norm: nn.Module) -> bool:
 
 
 def report_batch_size(runner: Runner, loader: DataLoader) -> None:
+    """Log the total batch size, with a warning if the learning rate is meant for another one."""
     if loader.batch_size is None:
         return
     steps = runner.cfg.optim_wrapper.get('accumulative_counts', 1)

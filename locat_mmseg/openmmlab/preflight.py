@@ -16,7 +16,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.fileio import list_dir_or_file, list_from_file
 from mmengine.registry import DATASETS, init_default_scope
 
-from .errors import UserError
+from .errors import UserError, place_of
 
 _LOOK_AT = 10000  # files, when telling which suffixes a folder has
 
@@ -35,7 +35,7 @@ def check_data(cfg: Config, loaders: tuple[str, ...]) -> None:
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     for loader in loaders:
         if cfg.get(loader):
-            for key, dataset in _leaves(f'{loader}.dataset', cfg[loader].dataset):
+            for key, dataset in leaves(f'{loader}.dataset', cfg[loader].dataset):
                 cls = _class_of(dataset)
                 if hasattr(cls, 'url') and dataset.get('download', True):
                     continue  # it fetches what is missing
@@ -44,14 +44,14 @@ def check_data(cfg: Config, loaders: tuple[str, ...]) -> None:
                     _check_files(key, dataset)
 
 
-def _leaves(key: str, dataset: dict) -> Iterator[tuple[str, dict]]:
+def leaves(key: str, dataset: dict) -> Iterator[tuple[str, dict]]:
     """The data sets inside wrappers such as ConcatDataset and RepeatDataset, with their keys."""
     inside = dataset.get('datasets') or ([dataset['dataset']] if 'dataset' in dataset else [])
     if not inside:
         yield key, dataset
     for number, child in enumerate(inside):
         name = f'datasets.{number}' if 'datasets' in dataset else 'dataset'
-        yield from _leaves(f'{key}.{name}', child)
+        yield from leaves(f'{key}.{name}', child)
 
 
 def _class_of(dataset: dict) -> Any:
@@ -83,7 +83,7 @@ def _check_files(key: str, config: dict) -> None:
     try:
         dataset = DATASETS.build(dict(config, pipeline=[], lazy_init=True))
     except (AssertionError, ValueError) as error:
-        raise UserError(f'{key} is not right: {error}') from error
+        raise UserError(f'{key} is not right: {error}{place_of(error)}') from error
     except TypeError:
         return  # a class that cannot be built without loading; as the Runner builds it, it tells
     prefix = dataset.data_prefix

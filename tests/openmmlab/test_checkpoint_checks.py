@@ -102,6 +102,44 @@ def test_fits_below_test_time_augmentation(runner_of, tmp_path):
     StrictCheckpointHook().after_load_checkpoint(runner, torch.load(tmp_path / 'own.pth'))
 
 
+@pytest.mark.parametrize('kind', ['of another shape', 'missing'])
+def test_another_head_on_purpose(runner_of, tmp_path, kind):
+    """All but what may differ is loaded; that keeps its initial weights."""
+    weights = {f'module.{k}': w + 1 for k, w in runner_of().model.state_dict().items()}
+    for part in 'decode_head', 'auxiliary_head':
+        for name in 'weight', 'bias':
+            old = weights.pop(f'module.{part}.conv_seg.{name}')
+            if kind == 'of another shape':
+                weights[f'module.{part}.conv_seg.{name}'] = old.repeat(2, *[1] * (old.dim() - 1))
+    path = str(tmp_path / 'other.pth')
+    save_checkpoint(dict(state_dict=weights), path)
+    hook = "\ncustom_hooks = [dict(type='StrictCheckpointHook', " \
+           "may_differ=('decode_head.conv_seg', 'auxiliary_head'))]"
+    changes = dict(load_from=path, optim_wrapper__optimizer__lr=0.)
+    runner = runner_of(hook, **changes)
+    runner.train()
+    loaded = runner.model.state_dict()
+    assert torch.equal(loaded['backbone.patch_embed.projection.weight'],
+                       weights['module.backbone.patch_embed.projection.weight'])
+    assert loaded['decode_head.conv_seg.weight'].shape[0] == 3
+    log = next((tmp_path / 'run').glob('*/*.log')).read_text()
+    assert f'not loaded from {path}, as may_differ allows: ' in log
+    for name in ('decode_head.conv_seg.weight', 'auxiliary_head.conv_seg.bias'):
+        assert name in log
+    assert "may_differ=('decode_head.conv_seg', 'auxiliary_head.conv_seg')" in mistake(
+        runner_of(**changes).train)
+    assert kind in mistake(runner_of(hook, **changes).test)  # random weights would be scored
+
+
+def test_only_whole_names_may_differ():
+    weights = small_model().state_dict()
+    weights['head.bias'] = torch.zeros(5)
+    assert 'of another shape (head.bias)' in mistake(check_fit, small_model(), weights, 'a.pth',
+                                                     ('hea', 'head.b'))
+    assert check_fit(small_model(), weights, 'a.pth', ('head.bias', )) == ['head.bias']
+    assert 'head.bias' not in weights
+
+
 def test_resumes_a_run_with_averaged_weights(runner_of, tmp_path):
     ema = "\ncustom_hooks = [*_base_.custom_hooks, dict(type='EMAHook', momentum=0.5)]"
     runner_of(ema).train()

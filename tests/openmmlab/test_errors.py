@@ -6,13 +6,16 @@ import mmpretrain.datasets.cifar as cifar
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS, MODELS, PARAM_SCHEDULERS, init_default_scope
 from mmengine.runner import CheckpointLoader
 from torch.utils.data import DataLoader, Dataset
 
 from locat_mmseg.layers import check_grid
-from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
+from locat_mmseg.openmmlab.errors import FileError, UserError, one_sentence_errors
 from locat_mmseg.openmmlab.label_checks import check_labels
+from locat_mmseg.openmmlab.preflight import check_data
 
 
 def sentence(function, *args, **kwargs) -> str:
@@ -36,6 +39,9 @@ def test_a_user_error_is_its_sentence():
 
 
 class _Broken(Dataset):
+    def __init__(self, error: type) -> None:
+        self.error = error
+
     def __len__(self) -> int:
         return 1
 
@@ -43,11 +49,13 @@ class _Broken(Dataset):
         try:
             raise OSError('truncated')
         except OSError as error:
-            raise UserError('cannot read 7.png: repair it') from error
+            raise self.error('cannot read 7.png: repair it') from error
 
 
-def test_a_user_error_in_a_worker_is_its_sentence():
-    assert sentence(list, DataLoader(_Broken(), num_workers=1)) == 'cannot read 7.png: repair it'
+@pytest.mark.parametrize('error', [UserError, FileError])
+def test_a_user_error_in_a_worker_is_its_sentence(error):
+    assert sentence(list, DataLoader(_Broken(error), num_workers=1)) == \
+        'cannot read 7.png: repair it'
 
 
 def test_a_value_error_that_the_package_raises_is_its_sentence():
@@ -161,6 +169,45 @@ def test_download_without_network(tmp_path, monkeypatch):
     text = sentence(cifar.CIFAR100, data_root=str(tmp_path / 'c100'))
     assert text.startswith(f'CIFAR100 is not in {tmp_path}/c100') and 'cannot be downloaded' in text
     assert 'cifar-100-python.tar.gz' in text and 'data_root' in text
+
+
+@DATASETS.register_module()
+class _Refusing(BaseDataset):
+    def __init__(self, **kwargs) -> None:
+        raise ValueError('no such split')
+
+
+def test_value_that_a_data_set_of_the_user_refuses_names_its_line():
+    line = _Refusing.__init__.__code__.co_firstlineno + 1
+    assert sentence(DATASETS.build, dict(type='_Refusing')) == \
+        f'the config cannot build _Refusing: ValueError: no such split at {__file__}:{line}'
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='_Refusing'))))
+    assert sentence(check_data, cfg, ('train_dataloader', )) == \
+        f'train_dataloader.dataset is not right: no such split at {__file__}:{line}'
+
+
+def test_the_traceback_on_request(monkeypatch):
+    def fail():
+        raise UserError('empty')
+    monkeypatch.setenv('LOCAT_TRACEBACK', '1')
+    with pytest.raises(UserError, match='empty'), one_sentence_errors():
+        fail()
+    monkeypatch.setenv('LOCAT_TRACEBACK', '0')
+    assert sentence(fail) == 'empty'
+
+
+@pytest.mark.parametrize('rank, local_rank, error, code', [
+    (0, 0, UserError('empty'), 'error: empty'), (1, 1, UserError('empty'), 1),
+    (2, 0, UserError('empty'), 'error: empty'),  # the first one on a second machine
+    (1, 1, FileError('cannot read 7.png'), 'error: cannot read 7.png')])
+def test_one_process_speaks_for_all_but_not_about_files(monkeypatch, rank, local_rank, error, code):
+    def fail():
+        raise error
+    monkeypatch.setenv('RANK', str(rank))
+    monkeypatch.setenv('LOCAL_RANK', str(local_rank))
+    with pytest.raises(SystemExit) as exit_, one_sentence_errors():
+        fail()
+    assert exit_.value.code == code
 
 
 def test_success_and_other_exits_pass_through():

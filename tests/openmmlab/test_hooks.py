@@ -10,14 +10,17 @@ from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
-from mmseg.structures import SegDataSample
 from mmengine.structures import PixelData
+from mmpretrain.structures import DataSample
+from mmseg.structures import SegDataSample
 from torch import nn
 from torch.utils.data import DataLoader
 
 from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.label_checks import GuardedLoader, check_labels
-from locat_mmseg.openmmlab.model_checks import check_batch, check_batch_norm, report_batch_size
+from locat_mmseg.openmmlab.model_checks import (check_batch, check_batch_norm, check_num_classes,
+                                                label_limits, report_batch_size)
+
 
 def mistake(function, *args) -> str:
     with pytest.raises(UserError) as raised:
@@ -28,11 +31,39 @@ def mistake(function, *args) -> str:
 # ---- classes ----
 
 def test_number_of_classes_of_each_head(runner_of):
-    text = mistake(runner_of(model__auxiliary_head__num_classes=4).train)
+    text = mistake(runner_of(model__decode_head__num_classes=4).train)
     assert 'BaseSegDataset (train_dataloader) has 3 classes, but ' \
-           'model.auxiliary_head.num_classes is 4' in text
-    assert '--cfg-options model.auxiliary_head.num_classes=3,' in text
-    assert 'decode_head' not in text
+           'model.decode_head.num_classes is 4' in text
+    assert '--cfg-options model.decode_head.num_classes=3,' in text
+    assert 'auxiliary_head' not in text
+
+
+def test_a_head_with_classes_of_its_own_is_warned_of(recwarn):
+    """Such as the boundary heads of STDC: two classes on any data; or a cascade's first head."""
+    model = segmentor(3)
+    model.auxiliary_head = nn.ModuleList([head(3), head(2)])
+    check_num_classes(model, 3, 'A')
+    warned = [str(w.message) for w in recwarn if 'classes' in str(w.message)]
+    assert warned == ['A has 3 classes, but model.auxiliary_head.1.num_classes is 2: right only if '
+                      'this head learns something else']
+    model.decode_head = nn.ModuleList([head(2), head(5)])
+    assert 'model.decode_head.1.num_classes is 5' in mistake(check_num_classes, model, 3, 'A')
+    assert label_limits(model) == (5, 255)
+
+
+def test_heads_that_predict_no_classes_are_left_alone():
+    init_default_scope('mmseg')
+    model = nn.Module()
+    model.decode_head = MODELS.build(dict(
+        type='FCNHead', in_channels=4, channels=4, num_classes=1, out_channels=1, threshold=0.3,
+        loss_decode=dict(type='SiLogLoss')))
+    check_num_classes(model, 28, 'A')
+    model.decode_head.loss_decode = nn.CrossEntropyLoss()
+    assert 'A has 28 classes' in mistake(check_num_classes, model, 28, 'A')
+    depth = MODELS.build(dict(type='VPDDepthHead', in_channels=[32] * 3, embed_dim=4,
+                              num_deconv_layers=1, num_deconv_filters=(16, )))
+    model.decode_head = depth
+    check_num_classes(model, 28, 'A')
 
 
 def test_number_of_classes_of_validation_data(runner_of):
@@ -115,14 +146,30 @@ def test_a_guard_changes_nothing_else():
     assert GuardedLoader(lambda given: None)(results) is None
     with pytest.raises(ZeroDivisionError):
         GuardedLoader(lambda given: 1 / 0)(results)
+    with pytest.raises(AttributeError):
+        GuardedLoader(lambda given: given.no_such_method())(results)
+
+
+def test_a_failure_in_a_transform_of_the_user_names_its_line():
+    def transform(results):
+        return int(results['img_path'])
+    line = transform.__code__.co_firstlineno + 1
+    text = mistake(GuardedLoader(transform), dict(img_path='1.png'))
+    assert text.startswith("function cannot read 1.png (ValueError: invalid literal")
+    assert f' at {__file__}:{line}): repair' in text
 
 
 # ---- batches ----
 
+def head(num_classes: int, ignore_index: int = 255) -> nn.Module:
+    module = nn.Module()
+    module.num_classes, module.ignore_index = num_classes, ignore_index
+    return module
+
+
 def segmentor(num_classes: int = 3, ignore_index: int = 255) -> nn.Module:
     model = nn.Module()
-    model.decode_head = nn.Module()
-    model.decode_head.num_classes, model.decode_head.ignore_index = num_classes, ignore_index
+    model.decode_head = head(num_classes, ignore_index)
     return model
 
 
@@ -133,15 +180,16 @@ def pixel_sample(labels: list[list[int]]) -> SegDataSample:
 
 def test_batch_with_good_labels_passes():
     batch = dict(data_samples=[pixel_sample([[0, 2, 255]]), [pixel_sample([[1, 1, 1]])]])
-    check_batch(segmentor(), batch)
-    check_batch(segmentor(ignore_index=11), dict(data_samples=[pixel_sample([[0, 2, 11]])]))
+    check_batch(segmentor(), batch, True)
+    check_batch(segmentor(ignore_index=11), dict(data_samples=[pixel_sample([[0, 2, 11]])]),
+                True)
 
 
 @pytest.mark.parametrize('label', [-1, 3, 254])
 def test_batch_with_a_bad_label(label):
     bad = pixel_sample([[0, 255, label]])
     for samples in ([pixel_sample([[0, 0, 0]]), bad], [[bad]]):
-        text = mistake(check_batch, segmentor(), dict(data_samples=samples))
+        text = mistake(check_batch, segmentor(), dict(data_samples=samples), False)
         assert text.startswith(f'a/1.png has label {label}, but allowed are the classes 0 to 2')
 
 
@@ -151,7 +199,18 @@ def test_bad_label_of_an_image(classification_config, classification_data, tmp_p
     cfg.train_dataloader.dataset.update(ann_file='list.txt', metainfo=dict(classes=('a', 'b')))
     cfg.work_dir = str(tmp_path / 'run')
     text = mistake(Runner.from_cfg(cfg).train)
-    assert f'{classification_data}/train/dog/dog0.png has label 2, but' in text
+    assert text == f'{classification_data}/train/dog/dog0.png has label 2, but allowed are the ' \
+                   'classes 0 to 1: change its label, or raise num_classes of the heads and name ' \
+                   'the class in the data set'
+
+
+def test_labels_of_images_are_classes_in_training_only():
+    """In retrieval those of the queries are indices into the gallery."""
+    model = nn.Module()
+    model.head = head(3)
+    batch = dict(data_samples=[DataSample().set_gt_label(255)])
+    check_batch(model, batch, training=False)
+    assert 'label 255' in mistake(check_batch, model, batch, True)
 
 
 def test_labels_of_numpy_and_torch_alike():

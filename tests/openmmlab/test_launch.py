@@ -8,8 +8,9 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from locat_mmseg.openmmlab.errors import UserError
-from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, default_work_dir,
-                                          last_checkpoint, load_config, make_parser)
+from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
+                                          default_work_dir, last_checkpoint, load_config,
+                                          make_parser)
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +47,11 @@ def test_a_config_and_its_twin_in_another_folder_run_apart():
 
 
 def test_options_reach_the_config(config):
-    path = config('model = dict(depth=2)', 'steps = [dict(n=1), dict(n=2)]')
-    cfg = load(path, '--cfg-options', 'model.depth=3', 'steps.1.n=5', 'model.sizes=[(1,2),(3,4)]')
+    path = config('model = dict(depth=2)', 'param_scheduler = [dict(n=1), dict(n=2)]')
+    cfg = load(path, '--cfg-options', 'model.depth=3', 'param_scheduler.1.n=5',
+               'model.sizes=[(1,2),(3,4)]')
     assert cfg.model == dict(depth=3, sizes=[(1, 2), (3, 4)])
-    assert cfg.steps == [dict(n=1), dict(n=5)]
+    assert cfg.param_scheduler == [dict(n=1), dict(n=5)]
 
 
 def test_work_dir_of_command_line_then_config_then_name(config):
@@ -69,7 +71,7 @@ def test_no_such_config_suggests_a_near_name(config, tmp_path):
 
 @pytest.mark.parametrize('line, reason', [
     ('model = dict(', "SyntaxError: .*'\\(' was never closed"),
-    ('model = undefined', "NameError: name 'undefined' is not defined"),
+    ('model = undefined', "NameError: name 'undefined' is not defined at .*mine.py:1$"),
     ("_base_ = 'gone.py'", 'FileNotFoundError: .*gone.py'),
     ("_base_ = ['one.py', 'two.py']", 'KeyError: .*Duplicate key is not allowed among bases'),
 ])
@@ -90,8 +92,73 @@ def test_custom_import_that_fails(config):
 def test_option_that_does_not_fit(config):
     text = mistake(config('model = dict(depth=2)'), '--cfg-options', 'model.depth.unit=3')
     assert text.startswith('--cfg-options do not fit') and 'TypeError' in text
-    text = mistake(config('steps = [1]'), '--cfg-options', 'steps.4=3')
+    text = mistake(config('custom_hooks = [1]'), '--cfg-options', 'custom_hooks.4=3')
     assert 'KeyError' in text
+
+
+def test_failure_inside_a_custom_import_names_its_line(config, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'my_first.py').write_text('import torch\n\ntorch.no_such_function()\n')
+    (tmp_path / 'my_second.py').write_text('\nfrom torch import no_such_name\n')
+    text = mistake(config("custom_imports = dict(imports=['my_first'])"))
+    assert 'AttributeError' in text and text.endswith(f'at {tmp_path}/my_first.py:3')
+    assert f'at {tmp_path}/my_second.py:2)' in mistake(
+        config("custom_imports = dict(imports=['my_second'])"))
+
+
+HELPERS = """
+checkpoint = 'a.pth'
+data_root = 'data'
+crop_size = (64, 48)
+norm_cfg = dict(type='BN', eps=1)
+unused = 'nowhere'
+model = dict(backbone=dict(init_cfg=dict(checkpoint=checkpoint)),
+             data_preprocessor=dict(size=crop_size), decode_head=dict(norm_cfg=norm_cfg))
+train_dataloader = dict(dataset=dict(
+    dataset=dict(data_root=data_root, pipeline=[dict(type='A'), dict(crop_size=crop_size)])))
+val_dataloader = dict(dataset=dict(data_root=data_root))
+"""
+
+
+@pytest.mark.parametrize('option, keys', [
+    ('checkpoint=b.pth', 'model.backbone.init_cfg.checkpoint'),
+    ('data_root=b', 'train_dataloader.dataset.dataset.data_root, '
+                    'val_dataloader.dataset.data_root'),
+    ('crop_size=(9,9)', 'model.data_preprocessor.size, '
+                        'train_dataloader.dataset.dataset.pipeline.1.crop_size'),
+    ('norm_cfg.type=GN', 'model.decode_head.norm_cfg.type'),
+    ('unused=b', 'the key where its value went')])
+def test_options_for_variables_of_the_config_are_refused(config, option, keys):
+    text = mistake(config(HELPERS), '--cfg-options', option)
+    assert text == f'--cfg-options sets {option.partition("=")[0]}, which is a variable of the ' \
+                   f'config that nothing reads after it: set {keys}'
+
+
+def test_the_data_preprocessor_beside_that_of_the_model_is_such_a_variable(config):
+    lines = ['data_preprocessor = dict(size=3)',
+             'model = dict(data_preprocessor=data_preprocessor)']
+    assert 'set model.data_preprocessor.size' in mistake(
+        config(*lines), '--cfg-options', 'data_preprocessor.size=2')
+    path = config(lines[0], 'model = dict()')
+    assert load(path, '--cfg-options', 'data_preprocessor.size=2').data_preprocessor.size == 2
+
+
+@pytest.mark.parametrize('line, loaders, reason', [
+    ('test_cfg = dict()', ('test_dataloader', ), 'no test_dataloader and no test_evaluator: test_'),
+    ('train_dataloader = dict()', ('train_dataloader', ), 'no train_cfg and no optim_wrapper: '),
+    ('val_cfg = dict()', ('val_dataloader', ), 'no val_dataloader and no val_evaluator: '),
+    ('val_cfg = None', ('val_dataloader', ), None)])
+def test_loader_loop_and_evaluator_belong_together(config, line, loaders, reason):
+    cfg = load(config(line))
+    if reason is None:
+        check_complete(cfg, loaders)
+    else:
+        with pytest.raises(UserError, match=f'the config has {reason}'):
+            check_complete(cfg, loaders)
+
+
+def test_help_names_the_traceback_variable():
+    assert 'LOCAT_TRACEBACK=1' in make_parser('').format_help()
 
 
 def test_option_without_a_value(config, capsys):
@@ -112,9 +179,9 @@ def test_mistyped_top_level_key_warns(config):
 
 
 @pytest.mark.parametrize('option', ['randomness.seed=1', 'find_unused_parameters=True',
-                                    'compile=True', 'model.depth=1', 'mine=2'])
+                                    'compile=True', 'model.depth=1', 'tta_model.type=A'])
 def test_known_top_level_keys_do_not_warn(config, option):
-    path = config('model = dict()', 'mine = 1')
+    path = config('model = dict()', 'tta_model = dict()')
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         load(path, '--cfg-options', option)
