@@ -27,7 +27,8 @@ def make_all(root: Path) -> None:
     make_cifar100(data / 'cifar100/cifar-100-python')
 
 
-def make_pairs(images: Path, labels: Path, values: range | list[int], suffix: str = '') -> list[str]:
+def make_pairs(images: Path, labels: Path, values: range | list[int],
+               suffix: str = '') -> list[str]:
     """Images of odd sizes and label maps of 4-pixel squares that hold all ``values``."""
     random = np.random.default_rng(0)
     images.mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,6 @@ def test_metafile_lists_the_folder(folder):
 
 
 def test_model_names_are_unique():
-    files = CONFIGS.rglob('metafile.yml')
-    names = [model['Name'] for file in files for model in yaml.safe_load(file.read_text())['Models']]
+    metas = [yaml.safe_load(file.read_text()) for file in CONFIGS.rglob('metafile.yml')]
+    names = [model['Name'] for meta in metas for model in meta['Models']]
     assert len(names) == len(set(names))
