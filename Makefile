@@ -27,6 +27,7 @@ install: $(INSTALLED)
 $(INSTALLED): setup.py pyproject.toml | $(PY)
 	$(PY) -c 'import torch, torchvision' 2>/dev/null || $(PY) -m pip install $(TORCH)
 	$(PY) -m pip install -e '.[test]'
+	@$(PY) -c 'import cv2' || { echo 'OpenCV lacks a system library: apt install libgl1 libglib2.0-0'; exit 1; }
 	@rm -f $(VENV)/.locat-mmseg-*
 	@touch $@
 

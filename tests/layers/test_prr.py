@@ -1,10 +1,10 @@
 """PRR against reference tensors, timm's pooling layer and a loop over heads."""
 import pytest
 import torch
+from attention_rows import AttentionRows
 from golden import load_golden, relative_error
 from timm.layers import AttentionPoolPrr
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from locat_mmseg.layers import PatchRefinement, refine
 
@@ -60,19 +60,6 @@ def test_few_queries_equal_rows_of_all(num_queries):
     expected_gradient, = torch.autograd.grad((expected * weight).sum(), x)
     torch.testing.assert_close(gradient, expected_gradient)
     assert (gradient != 0).all()  # every token gets a gradient, also where one row is computed
-
-
-class AttentionRows(TorchDispatchMode):
-    """Notes how many queries each attention kernel, forward or backward, works on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if 'attention' in func.name():
-            self.rows.append(args[0].shape[-2])  # the queries, or the gradient of their output
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize('num_queries, rows', [(1, 1), (None, 40)])

@@ -1,6 +1,7 @@
 """PRRPool against a loop over heads and queries."""
 import pytest
 import torch
+from attention_rows import AttentionRows
 from golden import load_golden, relative_error
 from mmengine.registry import MODELS
 from torch import Tensor
@@ -30,6 +31,14 @@ def test_class_token(num_prefix_tokens: int):
     pooled = PRRPool(24, 3, num_prefix_tokens=num_prefix_tokens)((x, ))
     assert isinstance(pooled, tuple) and len(pooled) == 1
     torch.testing.assert_close(pooled[0], refine_by_hand(x, 3)[:, 0])
+
+
+@pytest.mark.parametrize('pool, rows', [('cls', 1), ('avg', 40)])
+def test_the_class_token_costs_one_row(pool: str, rows: int):
+    x = tokens(1, 40, 8).requires_grad_()
+    with AttentionRows() as attention:
+        PRRPool(8, 2, pool)((x, ))[0].sum().backward()
+    assert attention.rows == [rows, rows]
 
 
 @pytest.mark.parametrize('num_prefix_tokens', [0, 1, 5])

@@ -1,4 +1,4 @@
-"""Segmentation scores that would be wrong, or asked for by a wrong name, end before a run begins."""
+"""Scores that would be wrong, or asked for by a wrong name, end before a run begins."""
 import cv2
 import pytest
 from mmengine.runner import Runner
