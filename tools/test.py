@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mmengine.config import Config, ConfigDict
 
+from locat_mmseg.openmmlab.distributed import end_launch
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors, warn
 from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
                                           load_config, make_parser)
@@ -98,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.tta:
             use_tta(cfg)
         build_runner(cfg, args.launcher, ('test_dataloader',)).test()
+        end_launch()
 
 
 if __name__ == '__main__':

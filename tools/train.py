@@ -7,6 +7,7 @@ import torch
 from mmengine.config import Config
 
 from locat_mmseg.openmmlab.amp import enable_amp
+from locat_mmseg.openmmlab.distributed import end_launch
 from locat_mmseg.openmmlab.errors import one_sentence_errors, warn
 from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
                                           last_checkpoint, load_config, make_parser)
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
         runner.train()
+        end_launch()
 
 
 if __name__ == '__main__':

@@ -10,13 +10,14 @@ import copy
 
 import torch
 from timm.layers import (Attention, AttentionRope, LayerType, apply_rot_embed_cat,
-                         get_norm_layer)
+                         get_norm_layer, use_fused_attn)
 from timm.models.eva import EvaAttention
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import GaussianAugment, GaussianFactors, Grid, attend
+from ..layers import (GaussianAugment, GaussianFactors, Grid, attend, attention_bias,
+                      attention_weights)
 from .grid import TokenGrid
 
 
@@ -61,8 +62,11 @@ class GaussianAttention:
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors,
                 mask: Tensor | None) -> Tensor:
         """Attention, heads concatenated: (B, N, H * d)."""
-        dropout_p = self.attn_drop.p if self.training else 0.
-        x = attend(q, k, v, gaussian, mask, dropout_p, self.fused_attn)
+        if self.fused_attn:
+            dropout_p = self.attn_drop.p if self.training else 0.
+            x = attend(q, k, v, gaussian, mask, dropout_p)
+        else:  # as in timm, the weights pass through a module, where a hook finds them
+            x = self.attn_drop(attention_weights(q, k, attention_bias(q, gaussian, mask))) @ v
         return x.transpose(1, 2).flatten(2)
 
 
@@ -186,6 +190,11 @@ class GAugWindowAttention(GaussianAttention, WindowAttention):
         super().__init__(dim, num_heads, window_size=window_size, **kwargs)
         self._add_gaussian(self.window_size if gaug_grid is None else gaug_grid,
                            num_prefix_tokens=0)
+
+    def _add_gaussian(self, *args, **kwargs) -> None:
+        super()._add_gaussian(*args, **kwargs)
+        # timm does not fuse windows, torch's kernel being slow there; `attend` knows what is fast.
+        self.fused_attn = use_fused_attn()
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend inside each window.

@@ -62,6 +62,17 @@ def prepare_launch(cfg: Config, launcher: str) -> None:
         dist.init_process_group('gloo', timeout=timedelta(seconds=seconds))
 
 
+def end_launch() -> None:
+    """End the process group, if there is one, after all processes have come here.
+
+    A process that leaves while its communication threads run is sometimes aborted, and torchrun
+    then calls a finished run a failed one.
+    """
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def _check_torchrun() -> None:
     missing = [name for name in _TORCHRUN_VARIABLES if name not in os.environ]
     if missing:

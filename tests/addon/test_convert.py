@@ -200,7 +200,7 @@ def test_features(make):
         expected = plain.forward_intermediates(image, intermediates_only=True)
         for actual, wanted in zip(switch_off(model).forward_intermediates(
                 image, intermediates_only=True), expected, strict=True):
-            torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=5e-5)
 
 
 @pytest.mark.parametrize('duplicate', [

@@ -1,0 +1,199 @@
+"""Attention with a Gaussian on the CPU, a tile of the attention matrix at a time.
+
+The N x N logits of a batch do not fit the processor's cache, those of a few heads do. Each tile is
+computed, made a softmax, used and thrown away; the backward pass computes it again and reduces it
+straight to the gradients of q, k, v and the two Gaussian factors. Exact, no approximation.
+
+Three choices make it fast. A tile is stored keys first, so that the factors, which differ from
+query to query, meet it along contiguous memory. Its numbers are logarithms to base 2, since torch
+evaluates `exp2` in a third of the time of `exp`. And it is a custom operator, which `torch.compile`
+takes whole instead of unrolling its loop.
+
+Shape legend: B batch, H heads, N = P + n tokens, P prefix tokens, n = h*w patches, d head width,
+G = B * H; a tile has g of the G heads and r of the N queries, r' of which are patches.
+"""
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+# Of a tile, for each thread: 2 MiB of float32, about a second-level cache.
+ELEMENTS_PER_THREAD = 2 ** 19
+# Rows of a tile whose length is a multiple of this keep the matrix products at full speed.
+ALIGNMENT = 32
+LOG2_E = math.log2(math.e)
+
+Tile = tuple[slice, slice]
+
+
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+                    mask: Tensor | None = None) -> Tensor:
+    """``softmax(q k^T / sqrt(d) + S + mask) v`` with ``S_ij = rows_i[row_j] * cols_i[col_j]``.
+
+    Args:
+        q, k, v: (B, H, N, d).
+        rows: (B, H, n, h), for the last n tokens.
+        cols: (B, H, n, w).
+        mask: broadcastable to (B, H, N, N); boolean (True keeps) or additive. It gets no gradient.
+
+    Returns:
+        (B, H, N, d).
+    """
+    return _forward(q, k, v, rows, cols, mask)[0]
+
+
+def reason_against_tiled(mask: Tensor | None, dropout_p: float) -> str | None:
+    """Why `tiled_attention` cannot serve this input, or None if it can."""
+    if dropout_p:
+        return 'it computes each weight twice and has no dropout'
+    if mask is not None and mask.requires_grad:
+        return 'it gives a mask no gradient'
+    return None
+
+
+def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
+    """Cut (G, N, N) logits into (heads, queries): several heads where they are small, a block of
+    queries of one head where it is large."""
+    elements = ELEMENTS_PER_THREAD * torch.get_num_threads()
+    heads = max(1, elements // num_tokens ** 2)
+    blocks = math.ceil(num_tokens ** 2 / elements)
+    queries = num_tokens if blocks == 1 else \
+        ALIGNMENT * math.ceil(num_tokens / blocks / ALIGNMENT)
+    return itertools.product(parts(num_heads, heads), parts(num_tokens, queries))
+
+
+def parts(total: int, size: int) -> list[slice]:
+    """Cut range(total) into slices of a size, the last perhaps shorter."""
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+class TiledLogits:
+    """The logits, as logarithms to base 2 of what the softmax sums; computed by the tile.
+
+    Args:
+        q, k: (B, H, N, d).
+        rows, cols: factors (B, H, n, h) and (B, H, n, w).
+        mask: broadcastable to (B, H, N, N), or None.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, rows: Tensor, cols: Tensor,
+                 mask: Tensor | None) -> None:
+        self.num_heads, self.num_tokens = q.shape[1:3]
+        self.num_prefix_tokens = self.num_tokens - rows.shape[2]
+        self.scale = q.shape[3] ** -0.5
+        self.q, self.k = q.flatten(0, 1), k.flatten(0, 1)
+        self.rows, self.cols = (t.flatten(0, 1).transpose(1, 2).contiguous() for t in (rows, cols))
+        self.mask = None if mask is None else mask.expand(*q.shape[:3], self.num_tokens)
+
+    def tile(self, tile: Tile) -> Tensor:
+        """A tile (g, N, r)."""
+        logits = scaled_product(self.k[tile[0]], self.q[tile].transpose(1, 2), self.scale * LOG2_E)
+        logits = logits.to(self.rows.dtype)
+        rows, cols = self.factors(tile)
+        between_patches(logits, rows, cols).addcmul_(rows, cols, value=LOG2_E)
+        if self.mask is not None:
+            self.add_mask(logits, tile)
+        return logits
+
+    def patch_queries(self, tile: Tile) -> slice:
+        """The queries of a tile that are patches, counted in patches."""
+        return slice(*(max(0, bound - self.num_prefix_tokens)
+                       for bound in (tile[1].start, tile[1].stop)))
+
+    def factors(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """The factors of a tile, (g, h, 1, r') and (g, 1, w, r')."""
+        patches = self.patch_queries(tile)
+        return self.rows[tile[0], :, None, patches], self.cols[tile[0], None, :, patches]
+
+    def add_mask(self, logits: Tensor, tile: Tile) -> None:
+        """Apply the mask to a tile, in place."""
+        head = torch.arange(tile[0].start, tile[0].stop)
+        mask = self.mask[head // self.num_heads, head % self.num_heads, tile[1]].transpose(1, 2)
+        if mask.dtype == torch.bool:
+            logits.masked_fill_(~mask, -torch.inf)
+        else:
+            logits.add_(mask, alpha=LOG2_E)
+
+
+def between_patches(tile: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """The part (g, h, w, r') of a tile (g, N, r) that has a Gaussian."""
+    height, width, num_queries = rows.shape[1], *cols.shape[2:]
+    return tile[:, tile.shape[1] - height * width:,
+                tile.shape[2] - num_queries:].unflatten(1, (height, width))
+
+
+def scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """Batched ``scale * a @ b``, the factor applied inside the product."""
+    return torch.baddbmm(a.new_empty(1), a, b, beta=0, alpha=scale)
+
+
+@torch.library.custom_op('locat_mmseg::tiled_attention', mutates_args=())
+def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+             mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Attention (B, H, N, d), and the logarithms (G, 1, N) of the softmax's sums."""
+    logits, values = TiledLogits(q, k, rows, cols, mask), v.flatten(0, 1)
+    outputs = _outputs(q, k, v, rows, cols, mask)
+    out, log_sums = outputs[0].flatten(0, 1), outputs[1]
+    for tile in tiles(*values.shape[:2]):
+        heads, queries = tile
+        weights = logits.tile(tile)
+        largest = weights.amax(1, keepdim=True)
+        sums = weights.sub_(largest).exp2_().sum(1, keepdim=True)
+        log_sums[heads, :, queries] = largest.add_(sums.log2())
+        product = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
+        out[tile] = product.div_(sums.transpose(1, 2))
+    return outputs
+
+
+@_forward.register_fake
+def _outputs(q, k, v, rows, cols, mask):
+    log_sums = rows.new_empty(q.shape[0] * q.shape[1], 1, q.shape[2])
+    return torch.empty_like(v, memory_format=torch.contiguous_format), log_sums
+
+
+@torch.library.custom_op('locat_mmseg::tiled_attention_backward', mutates_args=())
+def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+              mask: Tensor | None, out: Tensor,
+              log_sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, rows and cols."""
+    logits = TiledLogits(q, k, rows, cols, mask)
+    grad_out, values = grad.flatten(0, 1), v.flatten(0, 1)
+    gradients = _gradients(grad, q, k, v, rows, cols, mask, out, log_sums)
+    grad_q, grad_k, grad_v, grad_rows, grad_cols = (t.flatten(0, 1) for t in gradients)
+    # Per query, the mean of the weights' gradient under the weights.
+    mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(log_sums)
+    for tile in tiles(*values.shape[:2]):
+        heads, queries = tile
+        # Sums over the queries: a head's first block overwrites what was in memory.
+        beta = 0 if queries.start == 0 else 1
+        weights = logits.tile(tile).sub_(log_sums[heads, :, queries]).exp2_()
+        grad_v[heads].baddbmm_(weights.to(v.dtype), grad_out[tile], beta=beta)
+        change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(rows.dtype)
+        change.sub_(mean[heads, :, queries]).mul_(weights)
+        tile_rows, tile_cols = logits.factors(tile)
+        between, patches = between_patches(change, tile_rows, tile_cols), logits.patch_queries(tile)
+        grad_rows[heads, patches] = (between * tile_cols).sum(2).transpose(1, 2)
+        grad_cols[heads, patches] = (between * tile_rows).sum(1).transpose(1, 2)
+        change = change.to(q.dtype)
+        grad_q[tile] = scaled_product(change.transpose(1, 2), logits.k[heads], logits.scale)
+        grad_k[heads].baddbmm_(change, logits.q[tile], beta=beta, alpha=logits.scale)
+    return gradients
+
+
+@_backward.register_fake
+def _gradients(grad, q, k, v, rows, cols, mask, out, log_sums):
+    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format)
+                 for t in (q, k, v, rows, cols))
+
+
+def _setup_context(ctx, inputs, output):
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _autograd(ctx, grad, _):
+    return *_backward(grad, *ctx.saved_tensors), None
+
+
+_forward.register_autograd(_autograd, setup_context=_setup_context)

@@ -1,0 +1,147 @@
+"""The tiled back end: each tile size gives what the definition in float64 gives."""
+import itertools
+
+import pytest
+import torch
+from golden import relative_error
+from torch import Tensor
+
+from locat_mmseg.layers import GaussianFactors, attend, tiled_attention as tiled
+from locat_mmseg.layers.tiled_attention import parts, tiled_attention, tiles
+
+# Batch, heads, grid, prefix tokens, head width.
+SHAPES = [(2, 3, (5, 7), 1, 8), (1, 2, (6, 4), 5, 16), (3, 1, (1, 9), 0, 5), (2, 2, (1, 1), 0, 4)]
+
+
+def make_inputs(shape: tuple, dtype: torch.dtype) -> list[Tensor]:
+    """q, k, v as slices of one projection, and factors; all want gradients."""
+    batch, heads, (height, width), num_prefix_tokens, head_dim = shape
+    generator = torch.Generator().manual_seed(0)
+    patches = height * width
+    qkv = torch.randn(batch, num_prefix_tokens + patches, 3, heads, head_dim,
+                      generator=generator, dtype=torch.float64)
+    factors = (torch.rand(batch, heads, patches, side, generator=generator, dtype=torch.float64)
+               for side in (height, width))
+    return [t.to(dtype).detach().requires_grad_()
+            for t in (*qkv.permute(2, 0, 3, 1, 4).unbind(), *factors)]
+
+
+def masks(shape: tuple) -> list[Tensor | None]:
+    """None, boolean of one per image, and additive of one per head, in turn for all images."""
+    batch, heads, grid, num_prefix_tokens, _ = shape
+    size = num_prefix_tokens + grid[0] * grid[1]
+    generator = torch.Generator().manual_seed(1)
+    keep = torch.rand(batch, 1, size, size, generator=generator) > 0.3
+    return [None, keep | torch.eye(size, dtype=torch.bool),
+            torch.randn(heads, size, size, generator=generator)]
+
+
+def outputs_and_gradients(function, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor]:
+    out = function(*inputs, mask)
+    gradient = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).sin().view(out.shape)
+    return [out, *torch.autograd.grad(out, inputs, gradient.to(out.dtype))]
+
+
+def explicit(q, k, v, rows, cols, mask):
+    mask = mask.double() if mask is not None and mask.is_floating_point() else mask
+    return attend(q, k, v, GaussianFactors(rows, cols), mask, backend='explicit')
+
+
+def same_layout(name: str, shape: tuple) -> bool:
+    """Whether a gradient is zero by theory: with one patch and no prefix no key can be chosen."""
+    return shape[2] == (1, 1) and shape[3] == 0 and name not in ('out', 'v')
+
+
+@pytest.mark.parametrize('elements', [10 ** 6, 2000, 300, 1])
+@pytest.mark.parametrize('shape', SHAPES, ids=str)
+def test_equals_explicit_in_float64(shape, elements, monkeypatch):
+    """Tiles of all heads, of some heads, of some queries, and with poisoned memory."""
+    monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
+    monkeypatch.setattr(tiled, 'ALIGNMENT', 4)
+    for mask, dtype in itertools.product(masks(shape), (torch.float32, torch.float64)):
+        expected = outputs_and_gradients(explicit, make_inputs(shape, torch.float64), mask)
+        with poisoned_memory():
+            typed = mask.to(dtype) if mask is not None and mask.is_floating_point() else mask
+            actual = outputs_and_gradients(tiled_attention, make_inputs(shape, dtype), typed)
+        limit = 1e-5 if dtype == torch.float32 else 1e-12
+        for name, result, want in zip(('out', 'q', 'k', 'v', 'rows', 'cols'), actual, expected,
+                                      strict=True):
+            assert result.dtype == dtype and result.isfinite().all()
+            if same_layout(name, shape):
+                assert result.abs().max() < limit
+            else:
+                assert relative_error(result.double(), want) < limit, name
+
+
+class poisoned_memory:
+    """Fill new memory with NaN, so that an element that nobody writes shows."""
+
+    def __enter__(self) -> None:
+        torch.use_deterministic_algorithms(True)
+        assert torch.utils.deterministic.fill_uninitialized_memory
+        assert torch.empty(3).isnan().all()
+
+    def __exit__(self, *_) -> None:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize('shape', SHAPES[:3], ids=str)
+def test_bfloat16(shape):
+    for mask in masks(shape):
+        expected = outputs_and_gradients(explicit, make_inputs(shape, torch.float64), mask)
+        inputs = [t.detach().bfloat16().requires_grad_() for t in make_inputs(shape, torch.float64)
+                  [:3]] + [t.detach().float().requires_grad_() for t in
+                           make_inputs(shape, torch.float64)[3:]]
+        actual = outputs_and_gradients(tiled_attention, inputs, mask)
+        assert [t.dtype for t in actual] == [torch.bfloat16] * 4 + [torch.float32] * 2
+        for result, want in zip(actual, expected, strict=True):
+            assert relative_error(result.double(), want) < 2e-2
+
+
+def test_large_logits_neither_overflow_nor_vanish():
+    inputs = make_inputs(SHAPES[0], torch.float32)
+    inputs = [t.detach().mul(scale).requires_grad_()
+              for t, scale in zip(inputs, (60, 60, 1, 30, 30), strict=True)]
+    doubles = [t.detach().double().requires_grad_() for t in inputs]
+    out, expected = tiled_attention(*inputs), explicit(*doubles, None)
+    assert relative_error(out.double(), expected) < 1e-4
+
+
+@pytest.mark.parametrize('threads, heads, tokens, elements', [
+    (1, 6, 1025, 2 ** 18), (2, 24, 197, 2 ** 19), (2, 24, 197, 2 ** 20), (1, 5, 64, 10 ** 4),
+    (1, 2, 50, 1), (3, 7, 1, 100)])
+def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, monkeypatch):
+    monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: threads)
+    seen = torch.zeros(heads, tokens, dtype=torch.int)
+    for tile in tiles(heads, tokens):
+        seen[tile] += 1
+        rows = tile[1].stop - tile[1].start
+        num_heads = tile[0].stop - tile[0].start
+        assert num_heads == 1 or rows == tokens
+        limit = max(elements * threads, tokens * 2 * tiled.ALIGNMENT)
+        assert num_heads * rows * tokens <= limit + tokens * tiled.ALIGNMENT
+    assert (seen == 1).all()
+
+
+def test_parts():
+    assert parts(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+    assert parts(4, 9) == [slice(0, 4)]
+
+
+@pytest.mark.parametrize('backend', ['eager', 'aot_eager'])
+def test_compiles_whole(backend):
+    torch.compiler.reset()
+    inputs = make_inputs(SHAPES[0], torch.float32)
+    compiled = torch.compile(tiled_attention, backend=backend, fullgraph=True, dynamic=False)
+    expected = outputs_and_gradients(tiled_attention, inputs, None)
+    for actual, want in zip(outputs_and_gradients(compiled, inputs, None), expected, strict=True):
+        torch.testing.assert_close(actual, want)
+
+
+def test_operator_keeps_its_promises():
+    """Torch's own checks of custom operators: schema, fake tensors, autograd, compilation."""
+    inputs = make_inputs(SHAPES[0], torch.float32)
+    torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default, (*inputs, None))
+    torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default,
+                          (*inputs, masks(SHAPES[0])[1]))
