@@ -1,4 +1,4 @@
-"""What tools/train.py and tools/test.py share: from a command line to a Runner."""
+"""What the tools share: from a command line to a config and its Runner."""
 import argparse
 import difflib
 import inspect
@@ -39,14 +39,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, epilog='A mistake ends in one sentence. With LOCAT_TRACEBACK=1 '
         'in the environment it ends in its full traceback.')
-    parser.add_argument('config', help='config file')
+    add_config_arguments(parser)
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
                         'that of the config, else ./work_dirs/<its path below configs/>')
-    parser.add_argument('--cfg-options', nargs='+', action=_Options, default={},
-                        metavar='KEY=VALUE', help='override the config: '
-                        'model.backbone.with_cp=True train_dataloader.batch_size=2 '
-                        'key="[(a,b),(c,d)]"; a list of dicts cannot be given, but one element '
-                        'can: custom_hooks.0.type=...')
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='pytorch: started by torchrun, with or without GPUs')
     # torch.distributed.launch passes it; torchrun sets LOCAL_RANK instead.
@@ -55,21 +50,38 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def load_config(args: argparse.Namespace) -> Config:
-    """The config of a command line, with its options applied and its work_dir set.
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that name a config and change it, for :func:`read_config`."""
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--cfg-options', nargs='+', action=_Options, default={},
+                        metavar='KEY=VALUE', help='override the config: '
+                        'model.backbone.with_cp=True train_dataloader.batch_size=2 '
+                        'key="[(a,b),(c,d)]"; a list of dicts cannot be given, but one element '
+                        'can: custom_hooks.0.type=...')
+
+
+def read_config(path: str, options: dict[str, Any]) -> Config:
+    """The config of a file, with ``--cfg-options`` applied.
 
     Raises:
         UserError: There is no such file, it cannot be evaluated, or an option does not fit or
             has no effect.
     """
-    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = _read_config(args.config)
-    _check_keys(cfg, args.cfg_options)
+    cfg = _evaluate(path)
+    _check_keys(cfg, options)
     try:
-        cfg.merge_from_dict(args.cfg_options)
+        cfg.merge_from_dict(options)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f'--cfg-options do not fit {args.config} ({first_line(error)}): compare '
+        raise UserError(f'--cfg-options do not fit {path} ({first_line(error)}): compare '
                         'the keys with the config') from error
+    return cfg
+
+
+def load_config(args: argparse.Namespace) -> Config:
+    """The config of a command line of :func:`make_parser`, its work_dir set; errors as in
+    :func:`read_config`."""
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = read_config(args.config, args.cfg_options)
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or default_work_dir(args.config)
     return cfg
 
@@ -163,7 +175,7 @@ def _fit_workers(loader: dict) -> None:
         loader.pop('prefetch_factor', None)
 
 
-def _read_config(path: str) -> Config:
+def _evaluate(path: str) -> Config:
     if not osp.isfile(path):
         raise UserError(f'config {path} does not exist{_similar_file(path)}: give the path of a '
                         'config file')
