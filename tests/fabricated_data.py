@@ -10,7 +10,7 @@ SIZES = ((67, 91), (120, 75), (96, 131))  # (height, width): odd, tall and wide
 
 
 def make_all(root: Path) -> None:
-    """Draw ADE20K, PASCAL Context, COCO-Stuff, ImageNet, mini-ImageNet, CIFAR-100 and CamVid."""
+    """Draw ADE20K, PASCAL Context, COCO-Stuff, CamVid, ImageNet, mini- and Tiny-ImageNet, CIFAR."""
     data = root / 'data'
     ade20k = data / 'ade/ADEChallengeData2016'
     coco = data / 'coco_stuff164k'
@@ -25,6 +25,8 @@ def make_all(root: Path) -> None:
         make_class_folders(data / f'mini-imagenet/{split}', 100)
     make_pascal_context(data / 'VOCdevkit/VOC2010')
     make_cifar100(data / 'cifar100/cifar-100-python')
+    make_cifar10(data / 'cifar10/cifar-10-batches-py')
+    make_tiny_imagenet(data / 'tiny-imagenet-200')
 
 
 def make_pairs(images: Path, labels: Path, values: range | list[int],
@@ -71,3 +73,31 @@ def make_cifar100(root: Path) -> None:
         entry = {'data': random.integers(0, 256, (4, 3 * 32 * 32), dtype=np.uint8),
                  'fine_labels': [0, 50, 98, 99]}
         (root / name).write_bytes(pickle.dumps(entry))
+
+
+def make_cifar10(root: Path) -> None:
+    """Pickles with the keys of the original ones."""
+    random = np.random.default_rng(0)
+    root.mkdir(parents=True)
+    for name in (*(f'data_batch_{number}' for number in range(1, 6)), 'test_batch'):
+        entry = {'data': random.integers(0, 256, (2, 3 * 32 * 32), dtype=np.uint8),
+                 'labels': [0, 9]}
+        (root / name).write_bytes(pickle.dumps(entry))
+
+
+def make_tiny_imagenet(root: Path) -> None:
+    """200 classes, three of them with a training and a validation image."""
+    random = np.random.default_rng(0)
+    wnids = [f'n{number:08d}' for number in range(200)]
+    (root / 'val/images').mkdir(parents=True)
+    (root / 'wnids.txt').write_text('\n'.join(reversed(wnids)))
+    (root / 'words.txt').write_text('\n'.join(f'{wnid}\tname of {wnid}' for wnid in wnids))
+    for wnid in wnids:
+        (root / f'train/{wnid}/images').mkdir(parents=True)
+    lines = []
+    for wnid in (wnids[0], wnids[120], wnids[199]):
+        image = random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        cv2.imwrite(str(root / f'train/{wnid}/images/{wnid}_0.JPEG'), image)
+        cv2.imwrite(str(root / f'val/images/val_{len(lines)}.JPEG'), image)
+        lines.append(f'val_{len(lines)}.JPEG\t{wnid}\t0\t0\t63\t63')
+    (root / 'val/val_annotations.txt').write_text('\n'.join(lines))

@@ -1,4 +1,6 @@
 """Learning rates over a run, against formulas and torch's own one-cycle."""
+import math
+
 import pytest
 import torch
 from config_helpers import load
@@ -55,3 +57,18 @@ def test_pretraining_learning_rate_is_one_cycle(name, lr, warmup, epochs):
     torch.testing.assert_close(rates, wanted, rtol=0, atol=1.01 * step)
     assert rates[0] == pytest.approx(1e-7) and rates[-1] == pytest.approx(1e-7)
     assert rates.argmax() in (warmup * length - 1, warmup * length)
+
+
+def test_learning_rate_of_the_protocols():
+    """Linear from 1e-6 over 10 epochs, then half a cosine to 0 at the end of the 200th."""
+    length = 7
+    rates = curve(load('cutmix_locality/vit-compact_modern_cifar100').param_scheduler, 1e-3,
+                  200 * length, epoch_length=length)
+    i = torch.arange(200 * length, dtype=torch.float64)
+    warmup = 1e-3 * (1e-3 + (1 - 1e-3) * i / (10 * length - 1))
+    cosine = 0.5e-3 * (1 + torch.cos(math.pi * (i - 10 * length) / (190 * length)))
+    step = (cosine[:-1] - cosine[1:]).max().item()  # the descent may start one iteration later
+    torch.testing.assert_close(rates, torch.where(i < 10 * length, warmup, cosine), rtol=0,
+                               atol=1.01 * step)
+    assert rates[0] == pytest.approx(1e-6) and rates.max() == pytest.approx(1e-3)
+    assert 0 <= rates[-1] < 1e-8

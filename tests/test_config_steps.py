@@ -11,14 +11,15 @@ from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import CheckpointLoader, Runner
-from mmpretrain.datasets import CIFAR100
+from mmpretrain.datasets import CIFAR10
 from torch import nn
 
 FAMILIES = ('vit-t', 'regvit-t', 'ropevit-t', 'swin-t')
 SEGMENTATION = ('ade20k', 'pascal-context59', 'coco-stuff164k')
 CLASSIFICATION = ('in1k', 'mini-imagenet', 'cifar100')
 CLASSES = {'ade20k': 150, 'pascal-context59': 59, 'coco-stuff164k': 171, 'in1k': 1000,
-           'mini-imagenet': 100, 'cifar100': 100, 'shapes': 10, 'shapes cls': 9, 'camvid': 11}
+           'mini-imagenet': 100, 'cifar100': 100, 'cifar10': 10, 'tiny-imagenet': 200,
+           'shapes': 10, 'shapes cls': 9, 'camvid': 11}
 MILLIONS = {'vit-t': 6, 'vit-s': 22, 'vit-b': 87, 'regvit-t': 6, 'regvit-b': 87, 'ropevit-t': 6,
             'ropevit-b': 86, 'swin-t': 28, 'swin-b': 88}
 KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
@@ -26,6 +27,10 @@ KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
 KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
 KINDS += [f'pretrain/ablation/vit-t_{name}_in1k' for name in ('avgpool', 'no-pos-embed')]
 KINDS += ['examples/upernet_locatvit_camvid']
+PROTOCOLS = [f'cutmix_locality/{name}' for name in (
+    'vit-compact_baseline_cifar10', 'locatvit-compact_modern_cifar100',
+    'locatvit-compact_modern_tiny-imagenet', 'vit-t_modern_in1k')]
+KINDS += PROTOCOLS
 
 
 def build(cfg: Config) -> nn.Module:
@@ -101,6 +106,14 @@ def test_pretraining_decays_matrices_only(family):
         assert decay == (0. if ndim == 1 or table else 0.05), name
 
 
+@pytest.mark.parametrize('family', ['vit', 'locatvit'])
+def test_protocols_decay_matrices_only(family):
+    found = decays(shrink(load(f'cutmix_locality/{family}-compact_modern_cifar100')))
+    for name, (decay, ndim, _) in found.items():
+        table = name.rpartition('.')[2] in TABLES['vit-t']
+        assert decay == (0. if ndim == 1 or table else 0.05), name
+
+
 @pytest.mark.parametrize('family', FAMILIES)
 def test_probe_trains_its_head_alone_and_decays_all_of_it(family):
     found = decays(shrink(load(f'probe/locat{family}_ade20k')))
@@ -121,7 +134,7 @@ def data_folder(tmp_path_factory):
 def in_data_folder(data_folder, tmp_path, monkeypatch, quick_runner) -> Path:
     """Data under ./data as the configs expect it, without CIFAR's checksums."""
     monkeypatch.chdir(data_folder)
-    monkeypatch.setattr(CIFAR100, '_check_integrity', lambda self: True)
+    monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: True)
     return tmp_path
 
 
@@ -192,7 +205,7 @@ def test_step_at_full_resolution(data, in_data_folder):
 
 
 @pytest.mark.parametrize('name', [f'locat/upernet_vit-t_{data}' for data in SEGMENTATION] + [
-    f'pretrain/locatvit-t_{data}' for data in CLASSIFICATION])
+    f'pretrain/locatvit-t_{data}' for data in CLASSIFICATION] + PROTOCOLS)
 def test_test_time_augmentation(name, in_data_folder):
     cfg = shrink(load(name))
     cfg = shrink_pixels(cfg) if cfg.default_scope == 'mmseg' else cfg

@@ -6,7 +6,8 @@ import yaml
 from config_helpers import CONFIGS, LEAVES, bases_of, hops, leaves_in, load
 
 COUNTS = {'locat': 27, 'baseline': 27, 'probe': 54, 'probe/ablation': 14, 'pretrain': 46,
-          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 2}
+          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 2,
+          'cutmix_locality': 32}
 
 
 def test_number_of_configs():
@@ -91,7 +92,7 @@ def test_weights_come_from_a_config_of_ours(folder):
         assert normalisation(cfg) == normalisation(source), name
 
 
-@pytest.mark.parametrize('folder', ['locat', 'baseline', 'probe', 'pretrain'])
+@pytest.mark.parametrize('folder', ['locat', 'baseline', 'probe', 'pretrain', 'cutmix_locality'])
 def test_metafile_lists_the_folder(folder):
     meta = yaml.safe_load((CONFIGS / folder / 'metafile.yml').read_text())
     names = [f'configs/{name}.py' for name in LEAVES if name.startswith(f'{folder}/')]

@@ -1,1 +1,1 @@
-"""Looking into timm models, converted or not: what they cost, what they do."""
+"""What a trained transformer does and costs: captured, measured and shown, on torch and timm."""

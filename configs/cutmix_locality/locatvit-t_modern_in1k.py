@@ -1,0 +1,11 @@
+_base_ = [
+    '../_base_/models/cls_protocol_vit-t.py', '../_base_/datasets/in1k_protocol.py',
+    '../_base_/schedules/protocol_200e.py'
+]
+
+model = dict(
+    backbone=dict(gaug=True),
+    neck=dict(refine=True),
+    head=dict(num_classes=1000, loss=dict(label_smooth_val=0.1)),
+    train_cfg=dict(probs=1.))
+train_dataloader = dict(dataset=dict(pipeline=_base_.augmented_pipeline))
