@@ -10,6 +10,7 @@ CONFIGS = Path(__file__).parents[1] / 'configs'
 LEAVES = sorted(path.relative_to(CONFIGS).with_suffix('').as_posix()
                 for path in CONFIGS.rglob('*.py') if '_base_' not in path.parts)
 TINY_HEADS = 3
+CLASSIFICATION = ('ImageClassifier', 'DINOPretraining')  # models of mmpretrain, the others mmseg's
 
 
 def leaves_in(folder: str) -> list[str]:
@@ -55,9 +56,11 @@ def shrink(cfg: Config) -> Config:
         widths = [24] * 4
         backbone.arch = dict(embed_dims=24, num_layers=depth, num_heads=TINY_HEADS, mlp_ratio=1)
         heads = TINY_HEADS
-    if model.type == 'ImageClassifier':
+    if model.type in CLASSIFICATION:
         model.neck.update(embed_dims=widths[-1], num_heads=heads)
         model.head.in_channels = widths[-1]
+        if model.type == 'DINOPretraining':
+            model.head.update(hidden_channels=16, bottleneck_channels=8, out_channels=32)
         return cfg
     if model.get('neck'):
         model.neck.update(in_channels=widths, out_channels=24)

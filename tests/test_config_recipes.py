@@ -211,3 +211,49 @@ def test_loss_smooths_the_mixed_target():
     mixed = torch.tensor([[0.7, 0., 0.3, 0.]])
     target = torch.tensor([[0.7 * 0.9 + 0.025, 0.025, 0.3 * 0.9 + 0.025, 0.025]])
     torch.testing.assert_close(loss(scores, mixed), -(target * scores.log_softmax(-1)).sum())
+
+
+@pytest.mark.parametrize('name', leaves_in('dino'))
+def test_dino_recipe(name):
+    cfg, large = load(name), 'in1k' in name
+    model, loss = cfg.model, cfg.model.loss
+    assert (model.get('num_global_crops', 2), model.base_momentum) == (2, 0.004)
+    assert (loss.student_temp, loss.center_momentum) == (0.1, 0.9)
+    warmup = (0.04, 0.07, 30) if 'cifar100' in name else (0.04, 0.04, 0)
+    assert (loss.get('initial_teacher_temp', 0.04), loss.teacher_temp,
+            loss.get('warmup_epochs', 0)) == warmup
+    assert (model.head.hidden_channels, model.head.bottleneck_channels,
+            model.head.out_channels) == ((2048, 256, 65536) if large else (512, 128, 1024))
+    backbone = model.backbone
+    assert (backbone.img_size, backbone.patch_size) == ((224, 16) if large else (32, 4))
+    assert backbone.drop_path_rate == 0.1 and backbone.out_type == 'tokens'
+    assert model.neck.embed_dims == model.head.in_channels
+    assert cfg.train_cfg == dict(by_epoch=True, max_epochs=10 if 'shapes' in name else 100)
+    assert cfg.optim_wrapper == dict(
+        type='OptimWrapper', paramwise_cfg=dict(flat_decay_mult=0.), clip_grad=dict(max_norm=3.0),
+        optimizer=dict(type='AdamW', lr=5e-4, betas=(0.9, 0.999), weight_decay=0.04))
+    assert cfg.auto_scale_lr == dict(enable=True, base_batch_size=256)
+    assert [hook.type for hook in cfg.custom_hooks] == [
+        'PreflightHook', 'StrictCheckpointHook', 'FreezeLayerHook']
+    check_crops(cfg, large)
+
+
+def check_crops(cfg, large: bool) -> None:
+    views = step_of(cfg.train_dataloader.dataset.pipeline, 'MultiView')
+    assert views.num_views == [1, 1, 8 if large else 4]
+    crops = [step_of(view, 'RandomResizedCrop') for view in views.transforms]
+    assert [(crop.scale, crop.crop_ratio_range) for crop in crops] == [
+        (224 if large else 32, (0.4, 1.0))] * 2 + [(96 if large else 16, (0.05, 0.4))]
+    for view, solarize in zip(views.transforms, (0, 0.2, 0)):
+        assert step_of(view, 'RandomFlip').prob == 0.5
+        jitter = step_of(view, 'RandomApply')
+        assert jitter.prob == 0.8 and jitter.transforms == [dict(
+            type='ColorJitter', brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)]
+        assert step_of(view, 'RandomGrayscale').prob == 0.2
+        found = [step.prob for step in view if step.type == 'Solarize']
+        assert found == ([solarize] if solarize else [])
+    blurs = [step.prob for view in views.transforms for step in view if step.type == 'GaussianBlur']
+    assert blurs == ([1.0, 0.1, 0.5] if large else [])
+    rgb = cfg.train_dataloader.dataset.type == 'CIFAR100'  # that data set holds RGB images
+    assert cfg.data_preprocessor == dict(type='SelfSupDataPreprocessor', mean=HALF[0], std=HALF[1],
+                                         **({} if rgb else dict(to_rgb=True)))

@@ -1,4 +1,4 @@
-"""Learning rates over a run, against formulas and torch's own one-cycle."""
+"""Learning rates and weight decay over a run, against formulas and torch's own one-cycle."""
 import math
 
 import pytest
@@ -72,3 +72,31 @@ def test_learning_rate_of_the_protocols():
                                atol=1.01 * step)
     assert rates[0] == pytest.approx(1e-6) and rates.max() == pytest.approx(1e-3)
     assert 0 <= rates[-1] < 1e-8
+
+
+@pytest.mark.parametrize('name, epochs, last_rate, last_decay', [
+    ('dino/vit-s_in1k', 100, 1.00152e-6, 0.39999911),
+    ('dino/vit_shapes', 10, 1.15199e-6, 0.39991118)])
+def test_dino_learning_rate_and_weight_decay(name, epochs, last_rate, last_decay):
+    """At a total batch of 256 and 10 iterations an epoch: up in a tenth of the run, then down."""
+    cfg, steps = load(name), 10 * epochs
+    rates = curve(cfg.param_scheduler[:2], cfg.optim_wrapper.optimizer.lr, steps, epoch_length=10)
+    assert [rates[i].item() for i in (0, epochs - 1, epochs, 55 * epochs // 10, -1)] == \
+        pytest.approx([5e-10, 5e-4, 5e-4, 2.505e-4, last_rate], rel=1e-5)
+    decays = weight_decays(cfg.param_scheduler[2], cfg.optim_wrapper.optimizer.weight_decay, steps)
+    assert [decays[i] for i in (0, steps // 2, -1)] == pytest.approx([0.04, 0.22, last_decay])
+
+
+def weight_decays(scheduler: dict, weight_decay: float, length: int) -> list[float]:
+    """The weight decay of each iteration; that of a group without it stays 0."""
+    matrix, bias = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+    optimizer = torch.optim.AdamW([dict(params=[matrix]), dict(params=[bias], weight_decay=0.)],
+                                  weight_decay=weight_decay)
+    built = PARAM_SCHEDULERS.build(dict(scheduler), default_args=dict(
+        optimizer=optimizer, epoch_length=10))
+    decays = []
+    for _ in range(length):
+        decays.append(optimizer.param_groups[0]['weight_decay'])
+        assert optimizer.param_groups[1]['weight_decay'] == 0
+        built.step()
+    return decays

@@ -22,6 +22,7 @@ CLASSES = {'ade20k': 150, 'pascal-context59': 59, 'coco-stuff164k': 171, 'in1k':
            'shapes': 10, 'shapes cls': 9, 'camvid': 11}
 MILLIONS = {'vit-t': 6, 'vit-s': 22, 'vit-b': 87, 'regvit-t': 6, 'regvit-b': 87, 'ropevit-t': 6,
             'ropevit-b': 86, 'swin-t': 28, 'swin-b': 88}
+SUPERVISED = [name for name in LEAVES if not name.startswith('dino/')]
 KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
          for folder in (f'locat/upernet_{family}', f'probe/locat{family}')]
 KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
@@ -47,7 +48,7 @@ def scores(model: nn.Module, size: int, device: str = 'cpu') -> torch.Tensor:
     return (model.decode_head if hasattr(model, 'decode_head') else model.head)(features)
 
 
-@pytest.mark.parametrize('folder', sorted({name.rpartition('/')[0] for name in LEAVES}))
+@pytest.mark.parametrize('folder', sorted({name.rpartition('/')[0] for name in SUPERVISED}))
 def test_every_model_builds(folder):
     for name in leaves_in(folder):
         cfg = shrink(load(name))
@@ -142,20 +143,25 @@ def one_step(cfg: Config, work_dir: Path) -> Runner:
     """Set a run to one step or epoch of two images, in this process."""
     cfg.work_dir = str(work_dir)
     cfg.experiment_name = work_dir.name
-    for key in ('train', 'val', 'test'):
-        cfg[f'{key}_dataloader'].update(num_workers=0, persistent_workers=False)
+    for key in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        if key in cfg:
+            cfg[key].update(num_workers=0, persistent_workers=False)
     cfg.train_dataloader.batch_size = 2
     epochs = 'max_epochs' in cfg.train_cfg
     cfg.train_cfg.update({'max_epochs' if epochs else 'max_iters': 1, 'val_interval': 1})
     return Runner.from_cfg(cfg)
 
 
-def train_and_test(cfg: Config, work_dir: Path) -> dict[str, float]:
+def train(cfg: Config, work_dir: Path) -> Runner:
     runner = one_step(cfg, work_dir)
     runner.train()
     losses = runner.message_hub.get_scalar('train/loss')._log_history
     assert len(losses) >= 1 and all(0 < loss < 100 for loss in losses)
-    return runner.test()
+    return runner
+
+
+def train_and_test(cfg: Config, work_dir: Path) -> dict[str, float]:
+    return train(cfg, work_dir).test()
 
 
 def check_step(name: str, work_dir: Path) -> None:
@@ -193,7 +199,7 @@ def test_quickstart(in_data_folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', [n for n in LEAVES if n not in KINDS and 'shapes' not in n])
+@pytest.mark.parametrize('name', [n for n in SUPERVISED if n not in KINDS and 'shapes' not in n])
 def test_step_of_the_other_configs(name, in_data_folder):
     check_step(name, in_data_folder)
 
@@ -216,3 +222,51 @@ def test_test_time_augmentation(name, in_data_folder):
     model = ConfigDict(**cfg.tta_model, module=cfg.model)
     runner = Runner.from_cfg(Config(dict(cfg, model=model, experiment_name='tta')))
     assert all(0 <= value <= 100 for value in runner.test().values())
+
+
+@pytest.mark.parametrize('name', leaves_in('dino'))
+def test_dino_step(name, in_data_folder):
+    """An epoch, in which the head's last layer is frozen; only that."""
+    cfg = shrink(load(name))
+    if cfg.train_dataloader.dataset.type == 'ShapesClsDataset':
+        cfg.train_dataloader.dataset.num_images = 2
+    runner = train(cfg, in_data_folder)
+    states = runner.optim_wrapper.optimizer.state
+    assert {n for n, p in runner.model.named_parameters() if p.requires_grad and p not in states} \
+        == {'head.last_layer.weight'}
+    sizes = [224] * 2 + [96] * 8 if 'in1k' in name else [32] * 2 + [16] * 4
+    assert [tuple(crop.shape) for crop in next(iter(runner.train_dataloader))['inputs']] == [
+        (2, 3, size, size) for size in sizes]
+
+
+def test_dino_sizes_fit_together():
+    with torch.device('meta'):
+        model = build(load('dino/locatvit-s_in1k'))
+    assert [round(sum(p.numel() for p in part.parameters()) / 1e6, 1)
+            for part in (model.backbone, model.head, model.teacher)] == [21.7, 22.3, 44.0]
+
+
+def test_dino_decays_biases_and_norms_not():
+    found = decays(shrink(load('dino/locatvit-s_in1k')))
+    assert {name.partition('.')[0] for name in found} == {'backbone', 'head'}
+    for name, (decay, ndim, _) in found.items():
+        assert decay == (0. if ndim == 1 else 0.04), name
+
+
+def test_segmentor_starts_from_a_dino_teacher(in_data_folder):
+    cfg = load('dino/locatvit_shapes')
+    cfg.train_dataloader.dataset.num_images = 4
+    student = train(cfg, in_data_folder).model
+    segmentation = load('quickstart/probe_locatvit_shapes')
+    segmentation.model.backbone.update(img_size=32, patch_size=4)
+    init_cfg = segmentation.model.backbone.init_cfg
+    init_cfg.update(checkpoint=str(in_data_folder / 'epoch_1.pth'),
+                    prefix='teacher.module.backbone.')
+    backbone = MODELS.build(segmentation.model.backbone)
+    backbone.init_weights()
+    teacher = student.teacher.module.backbone.state_dict()
+    moved = 0
+    for name, weight in backbone.state_dict().items():
+        assert torch.equal(weight, teacher[name]), name
+        moved += not torch.equal(weight, student.backbone.state_dict()[name])
+    assert moved > 10

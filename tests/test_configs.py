@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from config_helpers import CONFIGS, LEAVES, bases_of, hops, leaves_in, load
+from config_helpers import CLASSIFICATION, CONFIGS, LEAVES, bases_of, hops, leaves_in, load
 
 COUNTS = {'locat': 27, 'baseline': 27, 'probe': 54, 'probe/ablation': 14, 'pretrain': 46,
           'pretrain/ablation': 14, 'quickstart': 3, 'examples': 2,
-          'cutmix_locality': 32}
+          'cutmix_locality': 32, 'dino': 6}
 
 
 def test_number_of_configs():
@@ -21,8 +21,8 @@ def test_every_config_parses(folder):
         cfg = load(name)
         assert cfg.custom_imports.imports == ['locat_mmseg'], name
         assert cfg.default_scope == (
-            'mmpretrain' if cfg.model.type == 'ImageClassifier' else 'mmseg'), name
-        for key in ('train', 'val', 'test'):
+            'mmpretrain' if cfg.model.type in CLASSIFICATION else 'mmseg'), name
+        for key in ('train', ) if folder == 'dino' else ('train', 'val', 'test'):
             assert cfg[f'{key}_dataloader'].dataset.pipeline, name
             assert f'{key}_cfg' in cfg, name
 
@@ -48,14 +48,14 @@ def plain_twin(name: str) -> str:
     return f'baseline/{stem}' if folder == 'locat' else f"{folder}/{stem.removeprefix('locat')}"
 
 
-@pytest.mark.parametrize('folder', ['locat', 'probe', 'pretrain'])
+@pytest.mark.parametrize('folder', ['locat', 'probe', 'pretrain', 'dino'])
 def test_plain_twins_differ_only_in_locat(folder):
     names = [name for name in leaves_in(folder) if plain_twin(name) != name]
     assert len(names) == COUNTS[folder] / (1 if folder == 'locat' else 2)
     for name in names:
         locat, plain = load(name), load(plain_twin(name))
         assert 'gaug' not in locat.model.backbone and plain.model.backbone.pop('gaug') is False
-        if folder == 'pretrain':
+        if folder in ('pretrain', 'dino'):
             assert 'refine' not in locat.model.neck and plain.model.neck.pop('refine') is False
         else:
             assert plain.checkpoint == locat.checkpoint.replace('pretrain/locat', 'pretrain/')
@@ -92,7 +92,8 @@ def test_weights_come_from_a_config_of_ours(folder):
         assert normalisation(cfg) == normalisation(source), name
 
 
-@pytest.mark.parametrize('folder', ['locat', 'baseline', 'probe', 'pretrain', 'cutmix_locality'])
+@pytest.mark.parametrize('folder', ['locat', 'baseline', 'probe', 'pretrain', 'cutmix_locality',
+                                    'dino'])
 def test_metafile_lists_the_folder(folder):
     meta = yaml.safe_load((CONFIGS / folder / 'metafile.yml').read_text())
     names = [f'configs/{name}.py' for name in LEAVES if name.startswith(f'{folder}/')]
