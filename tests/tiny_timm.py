@@ -31,6 +31,13 @@ def tiny(name: str, **kwargs: Any) -> nn.Module:
     return timm.create_model(name, **{**TINY_SEQUENCE, **kwargs})
 
 
+def random_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Random values for every entry of a model's state dict."""
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(weight.shape, generator=generator)
+            for name, weight in model.state_dict().items()}
+
+
 def gaussians(model: nn.Module) -> list[GaussianAugment]:
     """The GAug modules of a model, first block first."""
     return [module for module in model.modules() if isinstance(module, GaussianAugment)]

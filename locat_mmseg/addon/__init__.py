@@ -3,8 +3,10 @@ from .attention import (GAugAttention, GAugAttentionRope, GAugEvaAttention, GAug
                         GaussianAttention)
 from .convert import TWINS, add_gaug
 from .grid import TokenGrid
+from .weight_sources import read_weights
+from .weights import LoadReport, load_weights
 
 __all__ = [
     'TWINS', 'GAugAttention', 'GAugAttentionRope', 'GAugEvaAttention', 'GAugWindowAttention',
-    'GaussianAttention', 'TokenGrid', 'add_gaug'
+    'GaussianAttention', 'LoadReport', 'TokenGrid', 'add_gaug', 'load_weights', 'read_weights'
 ]

@@ -4,11 +4,15 @@ from dataclasses import dataclass, field
 from math import isqrt
 
 from timm.layers import resample_abs_pos_embed, resize_rel_pos_bias_table
+from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from ..layers import GaussianAugment, Grid
+from .foreign_weights import StateDict
 
-StateDict = dict[str, Tensor]
+# What files hold beside weights: indices that follow from the sizes, the token of masked training.
+NO_WEIGHTS = ('relative_position_index', 'attn_mask', 'mask_token')
+PATCH_EMBED = 'patch_embed.proj.weight'
 
 
 @dataclass
@@ -17,29 +21,33 @@ class LoadReport:
     loaded: int = 0
     resampled: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     note: str = ''
 
     def __str__(self) -> str:
-        resampled, missing, unused = (', '.join(items) or 'none' for items in
-                                      (self.resampled, self.missing, self.unused))
+        resampled, missing, unexpected, unused = (
+            ', '.join(items) or 'none'
+            for items in (self.resampled, self.missing, self.unexpected, self.unused))
         return (f'loaded: {self.loaded} tensors; resampled: {resampled}; '
-                f'missing (allowed, stay as initialised): {missing}; not used: {unused}'
-                f'{"; " + self.note if self.note else ""}')
+                f'missing (allowed, stay as initialised): {missing}; unexpected: {unexpected}; '
+                f'not used: {unused}{"; " + self.note if self.note else ""}')
 
 
-def load_weights(model: nn.Module, state_dict: StateDict,
-                 may_leave: Container[str] = ()) -> LoadReport:
+def load_weights(model: nn.Module, state_dict: StateDict, may_leave: Container[str] = (),
+                 strict: bool = True) -> LoadReport:
     """Load ``state_dict`` (timm's parameter names, GAug's as ``...attn.gaug.*``) into ``model``.
 
-    Only two things may differ: GAug parameters may be missing if the file has none at all (a plain
-    model's weights), and position embeddings or relative-position tables of another size are
-    resampled, unless the file holds GAug parameters, whose meaning depends on the grid.
+    Only this may differ: GAug parameters may be missing if the file has none at all (a plain
+    model's weights); position embeddings and relative-position tables of another size are
+    resampled, unless the file holds GAug parameters, whose meaning depends on the grid; and a patch
+    embedding for three channels is adapted to another number.
 
     Args:
         model: a timm ViT, Eva or Swin.
         state_dict: its weights; not modified.
         may_leave: names that the file may hold without a place in the model.
+        strict: False lets any tensor be missing or unexpected, as long as one fits.
 
     Returns:
         What was loaded, resampled, missing and left.
@@ -50,20 +58,22 @@ def load_weights(model: nn.Module, state_dict: StateDict,
     """
     target = model.state_dict()
     has_gaug = any('.gaug.' in name for name in state_dict)
-    report = LoadReport(unused=sorted(state_dict.keys() - target.keys()),
-                        missing=sorted(target.keys() - state_dict.keys()))
-    unexpected = [name for name in report.unused if name not in may_leave]
+    left = sorted(state_dict.keys() - target.keys())
+    report = LoadReport(missing=sorted(target.keys() - state_dict.keys()),
+                        unused=[n for n in left if n in may_leave or n.endswith(NO_WEIGHTS)])
+    report.unexpected = [name for name in left if name not in report.unused]
     lacking = [name for name in report.missing if has_gaug or '.gaug.' not in name]
-    if unexpected or lacking:
+    if strict and (report.unexpected or lacking) or not target.keys() & state_dict.keys():
         raise ValueError(
             f'these weights are not of this {type(model).__name__}. '
-            f'In the file but not in the model: {names(unexpected)}. '
+            f'In the file but not in the model: {names(report.unexpected)}. '
             f'In the model but not in the file: {names(lacking)}. Build the model with the options '
-            'that the weights were trained with, or name another file')
-    check_patch_size(target, state_dict)
-    if has_gaug:
-        report.note = check_gaug_grid(model, state_dict)
+            'that the weights were trained with, name another file, or load what fits on purpose '
+            'with strict=False')
     weights = {name: state_dict[name] for name in target.keys() & state_dict.keys()}
+    check_patch_size(target, weights)
+    if has_gaug and any(isinstance(module, GaussianAugment) for module in model.modules()):
+        report.note = check_gaug_grid(model, state_dict)
     for name in sorted(weights):
         if weights[name].shape != target[name].shape:
             if has_gaug and 'relative_position_bias_table' in name:
@@ -79,10 +89,11 @@ def load_weights(model: nn.Module, state_dict: StateDict,
 
 
 def resample(model: nn.Module, name: str, source: Tensor, target: Tensor) -> Tensor:
-    """Resample a position embedding or relative-position table to the shape of ``target``.
+    """Resample a position embedding, relative-position table or the channels of a patch embedding
+    to the shape of ``target``.
 
     Raises:
-        ValueError: if ``name`` is neither, or the shapes differ in more than the grid.
+        ValueError: if ``name`` is none of them, or the shapes differ in more than that.
     """
     if name == 'pos_embed' and source.shape[-1] == target.shape[-1]:
         prefix = num_embedded_prefix_tokens(model)
@@ -93,19 +104,22 @@ def resample(model: nn.Module, name: str, source: Tensor, target: Tensor) -> Ten
         layer = model.get_submodule(name.rpartition('.')[0])
         return resize_rel_pos_bias_table(source, new_window_size=layer.window_size,
                                          new_bias_shape=tuple(target.shape))
+    if name == PATCH_EMBED and len(source) == len(target) and source.shape[1] == 3:
+        return adapt_input_conv(target.shape[1], source)
     raise ValueError(f'{name} has shape {tuple(source.shape)} in the file and '
                      f'{tuple(target.shape)} in the model: the weights are of another size of '
                      'model; set arch (or its widths) as in the pre-training')
 
 
-def check_patch_size(target: StateDict, state_dict: StateDict) -> None:
+def check_patch_size(target: StateDict, weights: StateDict) -> None:
     """Refuse weights of another patch size.
 
     Raises:
         ValueError: naming both sizes.
     """
-    expected, got = (grid_text(weights['patch_embed.proj.weight'].shape[-2:])
-                     for weights in (target, state_dict))
+    if PATCH_EMBED not in weights:
+        return
+    expected, got = (grid_text(part[PATCH_EMBED].shape[-2:]) for part in (target, weights))
     if got != expected:
         raise ValueError(f'the weights are for patches of {got} pixels, the model has patches of '
                          f'{expected}: weights fit only models of the same patch size (and, for '

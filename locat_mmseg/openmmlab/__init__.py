@@ -5,8 +5,8 @@ mmdet and other projects find it without a scope prefix.
 """
 from importlib.util import find_spec
 
-from . import (amp, attention, backbones, datasets, distributed,  # noqa: F401
-               evaluation, hooks, necks)
+from . import (amp, attention, backbones, checkpoint_loader, datasets,  # noqa: F401
+               distributed, evaluation, hooks, necks)
 
 if find_spec('mmseg') is not None:
     from . import visualizer  # noqa: F401

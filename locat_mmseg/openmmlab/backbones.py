@@ -150,8 +150,9 @@ class LocAtTIMM(TimmBackbone):
                  **kwargs) -> None:
         timm_args = dict(timm_args or {})
         if timm_args.get('pretrained'):
-            raise ValueError("timm_args=dict(pretrained=True): weights come through init_cfg="
-                             "dict(type='Pretrained', checkpoint=FILE), where they are checked")
+            raise ValueError('timm_args=dict(pretrained=True): weights come through init_cfg='
+                             f"dict(type='Pretrained', checkpoint='timm:{model_name}'), where they "
+                             'are checked')
         if not timm.is_model(model_name):
             similar = get_close_matches(model_name, timm.list_models(), n=5, cutoff=0.3)
             raise ValueError(f'model_name={model_name!r} is no model of timm {timm.__version__}; '

@@ -8,37 +8,45 @@ import logging
 from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from mmengine.runner import CheckpointLoader
-from torch import Tensor
+from torch import Size
 
-from ..addon.weights import LoadReport, StateDict, load_weights, names
-
-WRAPPERS = ('state_dict', 'model', 'model_ema')
+from ..addon.foreign_weights import StateDict
+from ..addon.weight_sources import UntrustedCheckpoint, select, unwrap
+from ..addon.weights import LoadReport, load_weights, names
+from .checkpoint_loader import trusting
 
 
 def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = None,
-                  map_location: str = 'cpu') -> LoadReport:
+                  map_location: str = 'cpu', strict: bool = True,
+                  trust_checkpoint: bool = False) -> LoadReport:
     """Load a checkpoint into a backbone shell and log what became of each key.
 
     Args:
         backbone: a shell whose timm model is its child ``model``.
-        checkpoint: file or URL, in the names of a shell, of timm or of the LocAtViT reference.
+        checkpoint: file, http(s) address, ``timm:NAME`` or ``hf-hub:OWNER/NAME``; its names may be
+            those of a shell, of timm, or of any project that `to_timm` knows.
         prefix: part of the checkpoint to load, ``'backbone.'`` for a model of `tools/train.py`.
         map_location: as in `torch.load`.
+        strict: False lets keys be missing or unexpected, with a warning that names them.
+        trust_checkpoint: whether to run whatever code a pickled file holds.
 
     Raises:
         ValueError: if the file can't be read, holds nothing under ``prefix``, or does not fit.
     """
-    remedy = 'Name an existing file with --cfg-options model.backbone.init_cfg.checkpoint=FILE'
+    remedy = 'Name an existing file, timm:NAME or hf-hub:OWNER/NAME with --cfg-options ' \
+             'model.backbone.init_cfg.checkpoint=FILE'
     if backbone.frozen_stages < 0:
         remedy += ', or train from scratch with --cfg-options model.backbone.init_cfg=None'
-    state_dict, outside = select(read_state_dict(checkpoint, map_location, remedy), prefix,
-                                 checkpoint)
+    state_dict, outside = select(
+        read_state_dict(checkpoint, map_location, trust_checkpoint, remedy), prefix, checkpoint)
     # The shell's own layers, beside those of the timm model: UPerNet's LayerNorm per output.
-    own = {name for name in backbone.state_dict() if not name.startswith('model.')}
-    timm_weights = {name.removeprefix('model.'): weight for name, weight in state_dict.items()
-                    if name not in own}
+    own = {name: weight.shape for name, weight in backbone.state_dict().items()
+           if not name.startswith('model.')}
+    own_weights = {name: state_dict[name] for name in own.keys() & state_dict.keys()}
+    check_own(own, own_weights, checkpoint, strict)
+    timm_weights = {name: weight for name, weight in state_dict.items() if name not in own}
     try:
-        report = load_weights(backbone.model, timm_weights, may_leave=backbone.pruned_keys)
+        report = load_weights(backbone.model, timm_weights, backbone.pruned_keys, strict)
     except ValueError as error:
         raise ValueError(f'{checkpoint}: {error}') from error
     frozen = {name.removeprefix('model.') for name, parameter in backbone.named_parameters()
@@ -47,53 +55,44 @@ def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = No
         raise ValueError(f'{checkpoint} lacks {names(untrained)}, and frozen_stages='
                          f'{backbone.frozen_stages} would leave them untrained for ever; take '
                          'weights that have them, set gaug=False, or freeze less')
-    if own <= state_dict.keys():
-        backbone.load_state_dict({name: state_dict[name] for name in own}, strict=False)
-        report.loaded += len(own)
-    else:
-        report.missing += sorted(own)
+    backbone.load_state_dict(own_weights, strict=False)
+    report.loaded += len(own_weights)
+    report.missing += sorted(own.keys() - own_weights.keys())
     report.unused += outside
-    level = logging.WARNING if report.missing or report.note else logging.INFO
+    level = logging.WARNING if report.missing or report.unexpected or report.note else logging.INFO
     print_log(f'{type(backbone).__name__} weights from {checkpoint}: {report}', 'current', level)
     return report
 
 
-def read_state_dict(checkpoint: str, map_location: str = 'cpu', remedy: str = '') -> StateDict:
-    """The state dict of a checkpoint, out of its wrappers, without DataParallel's ``module.``.
+def check_own(own: dict[str, Size], weights: StateDict, checkpoint: str, strict: bool) -> None:
+    """Refuse a shell's own layers of another shape, or some of them only; none at all is fine.
 
     Raises:
-        ValueError: if it can't be read, ending in ``remedy``, or holds no state dict.
+        ValueError: naming them.
+    """
+    lacking = sorted(own.keys() - weights.keys()) if weights and strict else []
+    differing = [f'{name} {tuple(weight.shape)} instead of {tuple(own[name])}'
+                 for name, weight in sorted(weights.items()) if weight.shape != own[name]]
+    if lacking or differing:
+        raise ValueError(f'{checkpoint} was made with other out_indices: its norms lack '
+                         f'{names(lacking)}, and of another shape are {names(differing)}; set '
+                         'out_indices as there')
+
+
+def read_state_dict(checkpoint: str, map_location: str = 'cpu', trust: bool = False,
+                    remedy: str = '') -> StateDict:
+    """The state dict of a checkpoint, as it is named there; see `unwrap`.
+
+    Raises:
+        UntrustedCheckpoint: it cannot be read without running code from it.
+        ValueError: it can't be read, ending in ``remedy``, or holds no state dict.
     """
     try:
-        content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
+        with trusting(trust):
+            content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
+    except UntrustedCheckpoint:
+        raise
     except Exception as error:  # no such file, no network, or broken in any way
-        raise ValueError(f'pre-trained weights {checkpoint} cannot be read ({error}). {remedy}'
-                         ) from error
-    for wrapper in WRAPPERS:
-        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
-            break
-    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f'{checkpoint} holds no state dict: expected tensors by name, bare or '
-                         f'under one of {WRAPPERS}')
-    return {name.removeprefix('module.'): weight for name, weight in content.items()}
-
-
-def select(state_dict: StateDict, prefix: str | None,
-           checkpoint: str) -> tuple[StateDict, list[str]]:
-    """Split a state dict into what is below ``prefix``, without it, and the names of the rest."""
-    prefix = prefix or ''
-    if prefix and not prefix.endswith('.'):  # mmengine takes both, too
-        prefix += '.'
-    below = {name.removeprefix(prefix): weight for name, weight in state_dict.items()
-             if name.startswith(prefix)}
-    outside = [name for name in state_dict if not name.startswith(prefix)]
-    if not below:
-        parts = sorted({name.partition('.')[0] + '.' for name in state_dict})
-        raise ValueError(f"{checkpoint} has no keys below prefix='{prefix}'; its parts are: "
-                         f'{names(parts)}. Set init_cfg.prefix to one of them or to None')
-    if not prefix and all(name.startswith(('backbone.', 'neck.', 'head.', 'decode_head.',
-                                           'auxiliary_head.')) for name in below):
-        raise ValueError(f"{checkpoint} is a whole model; to load its backbone set "
-                         "init_cfg=dict(type='Pretrained', checkpoint=..., prefix='backbone.')")
-    return below, outside
+        sentence = f'pre-trained weights {checkpoint} cannot be read ({error}). {remedy}'
+        raise ValueError(sentence.rstrip()) from error
+    return unwrap(content, checkpoint)

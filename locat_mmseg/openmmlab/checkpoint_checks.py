@@ -5,16 +5,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from .errors import UserError
-
-# IoUMetric leaves float32 scalars of numpy in every checkpoint that is saved after a validation.
-# mmengine allows other numpy types in its safe loading, and falls back to unpickling anything.
-torch.serialization.add_safe_globals([type(np.dtype('float32'))])
 
 
 def check_fit(model: nn.Module, checkpoint: Any, path: str, may_differ: Sequence[str] = ()

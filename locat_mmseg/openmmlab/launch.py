@@ -12,6 +12,7 @@ from mmengine.config import Config, DictAction
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
+from ..addon.weight_sources import REMOTE
 from .amp import fit_amp_to_device
 from .distributed import prepare_launch
 from .errors import UserError, first_line, place_of, warn
@@ -143,7 +144,7 @@ def check_checkpoint(path: str) -> str:
     Raises:
         UserError: It is a local path where no file is.
     """
-    if '://' not in path and not osp.isfile(osp.expanduser(path)):
+    if '://' not in path and not path.startswith(REMOTE) and not osp.isfile(osp.expanduser(path)):
         raise UserError(f'checkpoint {path} does not exist{_similar_file(path)}: give the path of '
                         'a .pth file')
     return path

@@ -22,7 +22,7 @@ from ..layers import Grid
 from .checkpoint import load_backbone
 
 OUT_TYPES = ('featmap', 'tokens')
-PRETRAINED_ARGUMENTS = {'checkpoint', 'prefix', 'map_location'}
+PRETRAINED_ARGUMENTS = {'checkpoint', 'prefix', 'map_location', 'strict', 'trust_checkpoint'}
 
 
 class TimmBackbone(BaseModule):
@@ -43,7 +43,8 @@ class TimmBackbone(BaseModule):
         frozen_stages: -1 nothing; 0 stem, tokens and position embedding; k also the first k blocks
             (Swin: stages); all of them: the whole timm model, which then runs without gradients.
         with_cp: gradient checkpointing of the blocks.
-        init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=...)`` loads weights strictly.
+        init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=...)`` loads weights strictly;
+            see `load_backbone` for what else it takes.
 
     Raises:
         ValueError: for an argument out of range.
@@ -188,8 +189,9 @@ def check_pretrained(cfg: dict) -> dict:
     """The arguments of an `init_cfg` that loads a file."""
     arguments = {key: value for key, value in cfg.items() if key != 'type'}
     if 'checkpoint' not in arguments or arguments.keys() - PRETRAINED_ARGUMENTS:
+        optional = ', '.join(sorted(PRETRAINED_ARGUMENTS - {'checkpoint'}))
         raise ValueError(f'init_cfg={dict(cfg)}: expected type and checkpoint, and perhaps '
-                         'prefix and map_location')
+                         f'{optional}')
     return arguments
 
 

@@ -2,11 +2,10 @@
 from collections import OrderedDict
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import CheckpointLoader, save_checkpoint
+from mmengine.runner import save_checkpoint
 from mmseg.models import SegTTAModel
 from torch import nn
 
@@ -36,17 +35,6 @@ def test_whole_checkpoint_fits_in_any_wrapping():
         check_fit(model, checkpoint, 'a.pth')
     del weights['head.num_batches_tracked']  # as in old files
     check_fit(model, OrderedDict(weights), 'a.pth')
-
-
-def test_checkpoints_saved_after_a_validation_load_safely(tmp_path, monkeypatch):
-    torch.save(dict(score=np.float32(1.5)), tmp_path / 'a.pth')
-    load = torch.load
-
-    def safely(*args, weights_only, **kwargs):
-        assert weights_only
-        return load(*args, weights_only=True, **kwargs)
-    monkeypatch.setattr(torch, 'load', safely)
-    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'a.pth'))['score'] == 1.5
 
 
 def test_misfit_is_counted_named_and_explained():
@@ -122,7 +110,8 @@ def test_another_head_on_purpose(runner_of, tmp_path, kind):
     assert torch.equal(loaded['backbone.patch_embed.projection.weight'],
                        weights['module.backbone.patch_embed.projection.weight'])
     assert loaded['decode_head.conv_seg.weight'].shape[0] == 3
-    log = next((tmp_path / 'run').glob('*/*.log')).read_text()
+    # One log per runner, unless both began in the same second.
+    log = ''.join(path.read_text() for path in (tmp_path / 'run').glob('*/*.log'))
     assert f'not loaded from {path}, as may_differ allows: ' in log
     for name in ('decode_head.conv_seg.weight', 'auxiliary_head.conv_seg.bias'):
         assert name in log

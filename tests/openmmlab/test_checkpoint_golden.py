@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from locat_mmseg.addon import weight_sources
 from locat_mmseg.openmmlab.backbones import LocAtSwin, LocAtViT, TimmBackbone
 from locat_mmseg.openmmlab.necks import PRRPool
 
@@ -113,3 +114,13 @@ def test_golden_features_from_every_kind_of_file(name: str, kind: str, tmp_path:
     backbone = build_golden(name, dict(type='Pretrained', checkpoint=str(path),
                                        prefix='backbone.' if prefixed else None))
     assert_features(backbone, golden)
+
+
+@pytest.mark.parametrize('name', ['vit', 'swin'])
+def test_golden_features_from_a_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The way of the weights that the authors publish; with the prefix of the configs here."""
+    golden = load_golden(name)
+    save_file(golden.state, tmp_path / 'model.safetensors')
+    monkeypatch.setattr(weight_sources, 'hub_file', lambda repository, file: str(tmp_path / file))
+    assert_features(build_golden(name, dict(type='Pretrained', checkpoint='hf-hub:owner/locat',
+                                            prefix='backbone.')), golden)

@@ -190,7 +190,8 @@ def test_known_top_level_keys_do_not_warn(config, option):
 def test_missing_checkpoint_suggests_a_near_name(tmp_path):
     (tmp_path / 'iter_2.pth').touch()
     assert check_checkpoint(str(tmp_path / 'iter_2.pth')) == str(tmp_path / 'iter_2.pth')
-    assert check_checkpoint('https://host/a.pth') == 'https://host/a.pth'
+    for remote in ('https://host/a.pth', 'timm:vit_tiny_patch16_224', 'hf-hub:owner/name'):
+        assert check_checkpoint(remote) == remote
     with pytest.raises(UserError, match=r'iter_20.pth does not exist \(did you mean .*iter_2.pth'):
         check_checkpoint(str(tmp_path / 'iter_20.pth'))
 
