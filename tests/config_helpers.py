@@ -54,11 +54,13 @@ def shrink(cfg: Config) -> Config:
         depth = backbone.arch['num_layers'] if isinstance(backbone.arch, dict) else 12
         depth = 8 if backbone.arch == 'compact' else depth
         widths = [24] * 4
-        backbone.arch = dict(embed_dims=24, num_layers=depth, num_heads=TINY_HEADS, mlp_ratio=1)
+        jumbo = dict(num_class_tokens=6, jumbo_mlp_ratio=1) if 'jumbo' in backbone.arch else {}
+        backbone.arch = dict(embed_dims=24, num_layers=depth, num_heads=TINY_HEADS, mlp_ratio=1,
+                             **jumbo)
         heads = TINY_HEADS
     if model.type in CLASSIFICATION:
         model.neck.update(embed_dims=widths[-1], num_heads=heads)
-        model.head.in_channels = widths[-1]
+        model.head.in_channels = widths[-1] * model.neck.get('num_class_tokens', 1)
         if model.type == 'DINOPretraining':
             model.head.update(hidden_channels=16, bottleneck_channels=8, out_channels=32)
         return cfg

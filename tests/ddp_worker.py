@@ -4,18 +4,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from mmengine.dataset import pseudo_collate
-from tiny_models import (SWIN, VIT, RandomClassification, RandomSegmentation, build, classifier,
-                         segmentor)
+from tiny_models import (JUMBO, SWIN, VIT, RandomClassification, RandomSegmentation, build,
+                         classifier, segmentor)
 from torch import Tensor, nn
 
 from locat_mmseg.openmmlab.distributed import CPUDistributedDataParallel
 
 WORLD_SIZE = 2
-MODELS = {  # middle blocks only, whole Swin, tokens and PRR
+MODELS = {  # middle blocks only, whole Swin, tokens and PRR; Jumbo both ways
     'vit': ('mmseg', segmentor(dict(VIT, with_cp=True)), RandomSegmentation),
     'swin': ('mmseg', segmentor(SWIN), RandomSegmentation),
     'classifier': ('mmpretrain', classifier(dict(VIT, num_registers=2), num_prefix_tokens=3),
                    RandomClassification),
+    'jumbo': ('mmseg', segmentor(JUMBO), RandomSegmentation),
+    'jumbo classifier': ('mmpretrain', classifier(JUMBO, num_prefix_tokens=2, num_class_tokens=2),
+                         RandomClassification),
 }
 
 

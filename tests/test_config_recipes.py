@@ -1,4 +1,5 @@
 """The configs hold the numbers of their recipes."""
+import math
 import re
 
 import mmpretrain.datasets  # noqa: F401
@@ -30,7 +31,7 @@ def data_of(name: str) -> str:
 
 def widths_of(name: str) -> list[int]:
     """Channels of the four maps of a backbone."""
-    size = re.search('(?:vit|swin)-([tsb])_', name)[1]
+    size = re.search('(?:vit|jumbo|swin)-([tsb])_', name)[1]
     return SWIN_WIDTHS[size] if 'swin' in name else [VIT_WIDTHS[size]] * 4
 
 
@@ -137,15 +138,24 @@ def test_pretraining_recipe(name):
     assert cfg.param_scheduler[0].start_factor * lr == pytest.approx(1e-7)
     size, width = name.split('/')[-1].split('_')[0][-1], widths_of(name)[-1]
     assert cfg.model.backbone.drop_path_rate == dict(t=0.1, s=0.2, b=0.4)[size]
-    assert cfg.model.neck.embed_dims == cfg.model.head.in_channels == width
+    assert cfg.model.neck.embed_dims == width
+    class_tokens = 6 if 'jumbo' in name else 1
+    assert cfg.model.neck.get('num_class_tokens', 1) == class_tokens
+    assert cfg.model.head.in_channels == class_tokens * width
     assert cfg.model.neck.num_heads * (32 if 'swin' in name else 64) == width
     assert cfg.model.train_cfg.augments == [
         dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]
     assert cfg.model.head.loss == dict(
         type='LabelSmoothLoss', label_smooth_val=0.1, mode='original')
-    assert cfg.model.head.init_cfg.std == pytest.approx(2e-5 if 'rope' in name else 0.02)
+    if 'jumbo' in name:
+        init = cfg.model.head.init_cfg
+        assert (init.type, init.val, init.layer) == ('Constant', 0, 'Linear') and len(init) == 4
+        assert init.bias == pytest.approx(-math.log(classes), abs=1e-4)
+    else:
+        assert cfg.model.head.init_cfg.std == pytest.approx(2e-5 if 'rope' in name else 0.02)
+    assert cfg.get('find_unused_parameters', False) == ('jumbo' in name)
     assert cfg.model.neck.num_prefix_tokens == (
-        0 if 'swin' in name or 'avgpool' in name else 5 if 'regvit' in name else 1)
+        0 if 'swin' in name or 'avgpool' in name else 5 if 'regvit' in name else class_tokens)
     check_pretraining_images(cfg, name, data)
 
 

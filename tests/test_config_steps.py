@@ -14,20 +14,20 @@ from mmengine.runner import CheckpointLoader, Runner
 from mmpretrain.datasets import CIFAR10
 from torch import nn
 
-FAMILIES = ('vit-t', 'regvit-t', 'ropevit-t', 'swin-t')
+FAMILIES = ('vit-t', 'regvit-t', 'ropevit-t', 'jumbo-t', 'swin-t')
 SEGMENTATION = ('ade20k', 'pascal-context59', 'coco-stuff164k')
 CLASSIFICATION = ('in1k', 'mini-imagenet', 'cifar100')
 CLASSES = {'ade20k': 150, 'pascal-context59': 59, 'coco-stuff164k': 171, 'in1k': 1000,
            'mini-imagenet': 100, 'cifar100': 100, 'cifar10': 10, 'tiny-imagenet': 200,
            'shapes': 10, 'shapes cls': 9, 'camvid': 11}
 MILLIONS = {'vit-t': 6, 'vit-s': 22, 'vit-b': 87, 'regvit-t': 6, 'regvit-b': 87, 'ropevit-t': 6,
-            'ropevit-b': 86, 'swin-t': 28, 'swin-b': 88}
+            'ropevit-b': 86, 'jumbo-t': 17, 'jumbo-b': 260, 'swin-t': 28, 'swin-b': 88}
 SUPERVISED = [name for name in LEAVES if not name.startswith('dino/')]
 KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
          for folder in (f'locat/upernet_{family}', f'probe/locat{family}')]
 KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
 KINDS += [f'pretrain/ablation/vit-t_{name}_in1k' for name in ('avgpool', 'no-pos-embed')]
-KINDS += ['examples/upernet_locatvit_camvid']
+KINDS += ['pretrain/jumbo-t_cifar100', 'examples/upernet_locatvit_camvid']
 PROTOCOLS = [f'cutmix_locality/{name}' for name in (
     'vit-compact_baseline_cifar10', 'locatvit-compact_modern_cifar100',
     'locatvit-compact_modern_tiny-imagenet', 'vit-t_modern_in1k')]
@@ -82,7 +82,8 @@ def decays(cfg: Config) -> dict[str, tuple[float, int, bool]]:
 
 
 TABLES = {'vit-t': {'pos_embed', 'cls_token'}, 'regvit-t': {'pos_embed', 'cls_token', 'reg_token'},
-          'ropevit-t': {'freqs', 'cls_token'}, 'swin-t': {'relative_position_bias_table'}}
+          'ropevit-t': {'freqs', 'cls_token'}, 'jumbo-t': {'pos_embed', 'cls_token'},
+          'swin-t': {'relative_position_bias_table'}}
 
 
 @pytest.mark.parametrize('family', FAMILIES)

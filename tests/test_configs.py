@@ -5,7 +5,7 @@ import pytest
 import yaml
 from config_helpers import CLASSIFICATION, CONFIGS, LEAVES, bases_of, hops, leaves_in, load
 
-COUNTS = {'locat': 27, 'baseline': 27, 'probe': 54, 'probe/ablation': 14, 'pretrain': 46,
+COUNTS = {'locat': 33, 'baseline': 33, 'probe': 66, 'probe/ablation': 14, 'pretrain': 58,
           'pretrain/ablation': 14, 'quickstart': 3, 'examples': 2,
           'cutmix_locality': 32, 'dino': 6}
 
@@ -57,6 +57,7 @@ def test_plain_twins_differ_only_in_locat(folder):
         assert 'gaug' not in locat.model.backbone and plain.model.backbone.pop('gaug') is False
         if folder in ('pretrain', 'dino'):
             assert 'refine' not in locat.model.neck and plain.model.neck.pop('refine') is False
+            assert plain.model.backbone.pop('refine', None) is (False if 'jumbo' in name else None)
         else:
             assert plain.checkpoint == locat.checkpoint.replace('pretrain/locat', 'pretrain/')
             assert plain.model.backbone.init_cfg.checkpoint == plain.checkpoint

@@ -23,13 +23,19 @@ def swin(**kwargs) -> LocAtSwin:
                                    'out_indices': (0, 1, 2), **kwargs})
 
 
+def jumbo(**kwargs) -> LocAtViT:
+    """Three class tokens."""
+    return LocAtViT(dict(TINY, num_class_tokens=3, jumbo_mlp_ratio=2),
+                    **{'img_size': 32, 'patch_size': 8, **kwargs})
+
+
 def dinov2(**kwargs) -> LocAtTIMM:
     return LocAtTIMM('vit_small_patch14_reg4_dinov2', dict(
         img_size=56, embed_dim=24, depth=3, num_heads=3), **kwargs)
 
 
 VITS = {'vit': vit, 'regvit': partial(vit, num_registers=4), 'ropevit': partial(vit, rope=True),
-        'dinov2': dinov2}
+        'jumbo': jumbo, 'dinov2': dinov2}
 BACKBONES = {**VITS, 'swin': swin}
 each_backbone = pytest.mark.parametrize('build', BACKBONES.values(), ids=BACKBONES.keys())
 each_vit = pytest.mark.parametrize('build', VITS.values(), ids=VITS.keys())

@@ -13,6 +13,7 @@ import locat_mmseg  # noqa: F401  registers the backbones
 NUM_CLASSES = 3
 VIT = dict(type='LocAtViT', img_size=32, patch_size=8,
            arch=dict(embed_dims=24, num_layers=3, num_heads=3, mlp_ratio=2))
+JUMBO = dict(VIT, arch=dict(VIT['arch'], num_class_tokens=2))
 SWIN = dict(type='LocAtSwin', img_size=32, patch_size=2, window_size=4,
             arch=dict(embed_dims=12, depths=(1, 2), num_heads=(3, 3)))
 
@@ -39,6 +40,7 @@ def segmentor(backbone: dict, norm: str = 'BN') -> dict:
 
 def classifier(backbone: dict, **neck) -> dict:
     """PRR, pooling and a linear head."""
+    channels = 24 * neck.get('num_class_tokens', 1)
     swin = dict(pool='avg', num_prefix_tokens=0) if backbone['type'] == 'LocAtSwin' else {}
     return dict(
         type='ImageClassifier',
@@ -46,8 +48,8 @@ def classifier(backbone: dict, **neck) -> dict:
                                mean=[127.5] * 3, std=[127.5] * 3),
         backbone=dict(backbone, out_type='tokens', out_indices=-1),
         neck=dict(type='PRRPool', embed_dims=24, num_heads=3, **{**swin, **neck}),
-        head=dict(type='LinearClsHead', in_channels=24, num_classes=NUM_CLASSES, topk=(1, ),
-                  loss=dict(type='CrossEntropyLoss')))
+        head=dict(type='LinearClsHead', in_channels=channels, num_classes=NUM_CLASSES,
+                  topk=(1, ), loss=dict(type='CrossEntropyLoss')))
 
 
 def build(scope: str, cfg: dict, seed: int = 0) -> nn.Module:

@@ -5,6 +5,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from locat_mmseg.addon import JumboViT
 from locat_mmseg.layers import GaussianAugment
 
 TINY_SEQUENCE = dict(img_size=64, embed_dim=48, depth=2, num_heads=3, num_classes=7)
@@ -15,6 +16,12 @@ TINY_SWIN = dict(img_size=56, patch_size=4, window_size=7, embed_dim=24, depths=
 def tiny_vit(**kwargs: Any) -> nn.Module:
     """A plain ViT on 4 x 4 patches of 16 pixels that takes other sizes too."""
     return tiny('vit_tiny_patch16_224', **{'dynamic_img_size': True, **kwargs})
+
+
+def tiny_jumbo(**kwargs: Any) -> JumboViT:
+    """A plain Jumbo of 3 class tokens that takes other sizes too."""
+    torch.manual_seed(0)
+    return JumboViT(**{**TINY_SEQUENCE, 'num_class_tokens': 3, 'dynamic_img_size': True, **kwargs})
 
 
 def tiny_swin(**kwargs: Any) -> nn.Module:

@@ -3,10 +3,12 @@ from .attention import (GAugAttention, GAugAttentionRope, GAugEvaAttention, GAug
                         GaussianAttention)
 from .convert import TWINS, add_gaug
 from .grid import TokenGrid
+from .jumbo import JumboViT
 from .weight_sources import read_weights
 from .weights import LoadReport, load_weights
 
 __all__ = [
     'TWINS', 'GAugAttention', 'GAugAttentionRope', 'GAugEvaAttention', 'GAugWindowAttention',
-    'GaussianAttention', 'LoadReport', 'TokenGrid', 'add_gaug', 'load_weights', 'read_weights'
+    'GaussianAttention', 'JumboViT', 'LoadReport', 'TokenGrid', 'add_gaug', 'load_weights',
+    'read_weights'
 ]

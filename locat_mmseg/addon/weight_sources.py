@@ -29,7 +29,9 @@ TRUST_VARIABLE = 'LOCAT_TRUST_CHECKPOINT'
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 WRAPPERS = ('state_dict', 'model', 'model_ema', 'teacher')
 PARTS = ('backbone.', 'neck.', 'head.', 'decode_head.', 'auxiliary_head.', 'dino_head.',
-         'ibot_head.', 'student.', 'teacher.')
+         'ibot_head.', 'student.', 'teacher.', 'loss_module.')
+# Of our own DINO checkpoints; better than the student beside it.
+TEACHER = 'teacher.module.backbone.'
 # torch.serialization.safe_globals takes a class, or one with the name that it has in files.
 Allowed = Sequence[Callable | tuple[Callable, str]]
 
@@ -215,6 +217,7 @@ def select(state_dict: StateDict, prefix: str | None, source: str
         raise ValueError(f"{source} has no keys below prefix='{prefix}'; its parts are: "
                          f'{names(parts)}. Set init_cfg.prefix to one of them or to None')
     if not prefix and all(name.startswith(PARTS) for name in below):
+        part = TEACHER if any(name.startswith(TEACHER) for name in below) else 'backbone.'
         raise ValueError(f'{source} is a whole model; to load its backbone set '
-                         "init_cfg=dict(type='Pretrained', checkpoint=..., prefix='backbone.')")
+                         f"init_cfg=dict(type='Pretrained', checkpoint=..., prefix='{part}')")
     return to_timm(below), outside

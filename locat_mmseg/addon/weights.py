@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..layers import GaussianAugment, Grid
 from .foreign_weights import StateDict
+from .jumbo import merge_wide_mlp
 
 # What files hold beside weights: indices that follow from the sizes, the token of masked training.
 NO_WEIGHTS = ('relative_position_index', 'attn_mask', 'mask_token')
@@ -57,6 +58,7 @@ def load_weights(model: nn.Module, state_dict: StateDict, may_leave: Container[s
             come from another grid.
     """
     target = model.state_dict()
+    state_dict = merge_wide_mlp(state_dict)
     has_gaug = any('.gaug.' in name for name in state_dict)
     left = sorted(state_dict.keys() - target.keys())
     report = LoadReport(missing=sorted(target.keys() - state_dict.keys()),

@@ -12,6 +12,7 @@ from timm.models.eva import Eva
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 
+from ..addon import JumboViT
 from ..layers import Grid
 from .timm_backbone import TimmBackbone
 
@@ -42,13 +43,23 @@ def check_heads(embed_dims: Sequence[int], num_heads: Sequence[int]) -> None:
                              'change embed_dims or num_heads of arch')
 
 
+def check_jumbo(arch: str | dict, **changed: bool) -> None:
+    """Refuse arguments that a Jumbo cannot have, if they were changed."""
+    if any(changed.values()):
+        raise ValueError(f'arch={arch!r} is a Jumbo: its only prefix tokens are num_class_tokens '
+                         'class tokens, pooled after the final norm, and it has no rotary '
+                         f'embedding; leave out {", ".join(k for k in changed if changed[k])}')
+
+
 @MODELS.register_module()
 class LocAtViT(TimmBackbone):
-    """Vision transformer with LocAt: ViT, register ViT or RoPE-ViT (arXiv 2603.04892).
+    """Vision transformer with LocAt: ViT, register ViT, RoPE-ViT or Jumbo (arXiv 2603.04892).
 
     Args:
-        arch: 'tiny', 'small', 'base', 'compact' (arXiv 2605.16390), or a dict with embed_dims,
-            num_layers, num_heads and perhaps mlp_ratio (default 4).
+        arch: 'tiny', 'small', 'base', 'compact' (arXiv 2605.16390), 'jumbo-tiny', 'jumbo-small',
+            'jumbo-base' (arXiv 2502.15021), or a dict with embed_dims, num_layers, num_heads and
+            perhaps mlp_ratio (default 4). With num_class_tokens it is a Jumbo, with perhaps
+            jumbo_mlp_ratio (default 4).
         img_size: size of the **pre-training** images in pixels, also in a segmentation config: it
             sets the grid that GAug's parameters and the position embedding belong to. The input
             may have any size; the position embedding is resampled on the fly.
@@ -60,36 +71,54 @@ class LocAtViT(TimmBackbone):
         rope: mixed rotary embedding (arXiv 2403.13298) instead of the absolute one.
         final_norm: False leaves the tokens un-normed, for average pooling, whose neck owns the
             norm after the pooling.
+        refine: of a Jumbo only: False leaves out the norm of its patch tokens, which only patch
+            refinement reads. False in a plain twin, whose neck has refine=False, too.
         drop_path_rate: stochastic depth, growing linearly with depth.
         **kwargs: of `TimmBackbone`.
+
+    Raises:
+        ValueError: for an unknown architecture, or an argument that it does not have.
     """
     ARCHS = {
         'tiny': dict(embed_dims=192, num_layers=12, num_heads=3),
         'small': dict(embed_dims=384, num_layers=12, num_heads=6),
         'base': dict(embed_dims=768, num_layers=12, num_heads=12),
         'compact': dict(embed_dims=192, num_layers=8, num_heads=8, mlp_ratio=2),
+        'jumbo-tiny': dict(embed_dims=192, num_layers=12, num_heads=3, num_class_tokens=6),
+        'jumbo-small': dict(embed_dims=384, num_layers=12, num_heads=6, num_class_tokens=6),
+        'jumbo-base': dict(embed_dims=768, num_layers=12, num_heads=12, num_class_tokens=6),
     }
 
     def __init__(self, arch: str | dict = 'tiny', img_size: int | Grid = 224,
                  patch_size: int = 16, in_channels: int = 3, num_registers: int = 0,
                  class_token: bool = True, pos_embed: bool = True, rope: bool = False,
-                 final_norm: bool = True, drop_path_rate: float = 0., **kwargs) -> None:
+                 final_norm: bool = True, refine: bool = True, drop_path_rate: float = 0.,
+                 **kwargs) -> None:
         sizes = choose_arch(arch, self.ARCHS, ('embed_dims', 'num_layers', 'num_heads'),
-                            optional=('mlp_ratio', ))
+                            optional=('mlp_ratio', 'num_class_tokens', 'jumbo_mlp_ratio'))
         check_heads([sizes['embed_dims']], [sizes['num_heads']])
         common = dict(
             img_size=img_size, patch_size=patch_size, in_chans=in_channels,
             embed_dim=sizes['embed_dims'], depth=sizes['num_layers'],
             num_heads=sizes['num_heads'], mlp_ratio=sizes.get('mlp_ratio', 4),
-            class_token=class_token, drop_path_rate=drop_path_rate, dynamic_img_size=True,
-            # timm puts the norm after the pooling with 'avg', before it without pooling.
-            global_pool='' if final_norm else 'avg')
-        if rope:
-            model = Eva(**common, num_reg_tokens=num_registers, use_abs_pos_emb=False,
+            drop_path_rate=drop_path_rate, dynamic_img_size=True)
+        # timm puts the norm after the pooling with 'avg', before it without pooling.
+        pooling = dict(class_token=class_token, global_pool='' if final_norm else 'avg')
+        if 'num_class_tokens' in sizes:
+            check_jumbo(arch, num_registers=num_registers > 0, class_token=not class_token,
+                        rope=rope, final_norm=not final_norm)
+            model = JumboViT(**common, num_class_tokens=sizes['num_class_tokens'],
+                             jumbo_mlp_ratio=sizes.get('jumbo_mlp_ratio', 4), refine=refine,
+                             pos_embed='learn' if pos_embed else 'none')
+        elif not refine or 'jumbo_mlp_ratio' in sizes:
+            raise ValueError(f'arch={arch!r} is no Jumbo, since it has no num_class_tokens: leave '
+                             "out refine (PRR of other models is the neck's) and jumbo_mlp_ratio")
+        elif rope:
+            model = Eva(**common, **pooling, num_reg_tokens=num_registers, use_abs_pos_emb=False,
                         attn_type='rope', use_rot_pos_emb=True, rope_type='mixed',
                         rope_temperature=10., rope_grid_indexing='xy', init_values=1e-5)
         else:
-            model = VisionTransformer(**common, reg_tokens=num_registers,
+            model = VisionTransformer(**common, **pooling, reg_tokens=num_registers,
                                       pos_embed='learn' if pos_embed else 'none')
         super().__init__(model, **kwargs)
 

@@ -41,7 +41,8 @@ class TimmBackbone(BaseModule):
             prefix tokens; 'tokens' returns the normed tokens (B, P + n, C) of the whole model.
         out_norm: a LayerNorm after each map.
         frozen_stages: -1 nothing; 0 stem, tokens and position embedding; k also the first k blocks
-            (Swin: stages); all of them: the whole timm model, which then runs without gradients.
+            (Swin: stages; Jumbo: and the MLP that they share with the rest); all of them: the whole
+            timm model, which then runs without gradients.
         with_cp: gradient checkpointing of the blocks.
         init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=...)`` loads weights strictly;
             see `load_backbone` for what else it takes.
@@ -115,8 +116,10 @@ class TimmBackbone(BaseModule):
             return [self.model]
         if self.frozen_stages < 0:
             return []
-        blocks = {id(m) for m in self.stages.modules()} | {id(self.model.norm)}
-        stem = [m for m in self.model.children() if id(m) not in blocks]
+        kept = {'blocks', 'layers', 'norm', 'norm_patches'}
+        if self.frozen_stages == 0:
+            kept.add('jumbo_mlp')  # shared by all blocks: frozen together with the first of them
+        stem = [m for name, m in self.model.named_children() if name not in kept]
         return stem + list(self.stages[:self.frozen_stages])
 
     def _freeze(self) -> None:

@@ -3,7 +3,7 @@ import pytest
 import timm
 import torch
 from golden import relative_error
-from tiny_timm import parameter_gradients, strengthen, tiny, tiny_swin, tiny_vit
+from tiny_timm import parameter_gradients, strengthen, tiny, tiny_jumbo, tiny_swin, tiny_vit
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
@@ -18,6 +18,7 @@ FAMILIES = {
     'eva02': lambda: tiny('eva02_tiny_patch14_224', patch_size=16, dynamic_img_size=True),
     'rope mixed': lambda: tiny('vit_small_patch16_rope_mixed_224', dynamic_img_size=True),
     'dinov3': lambda: tiny('vit_small_patch16_dinov3', dynamic_img_size=True),
+    'jumbo': lambda: tiny_jumbo(),
     'swin': lambda: tiny_swin(window_size=4),
     'one-stage swin': lambda: tiny_swin(window_size=4, depths=(2,), num_heads=(2,)),
 }
@@ -198,7 +199,7 @@ def compile_counting(model: nn.Module) -> tuple[nn.Module, CompileCounter]:
 
 
 @pytest.mark.parametrize('checkpointing', [False, True])
-@pytest.mark.parametrize('family', ['vit', 'rope mixed', 'one-stage swin'])
+@pytest.mark.parametrize('family', ['vit', 'rope mixed', 'jumbo', 'one-stage swin'])
 def test_compiles_once_per_image_size(family, checkpointing):
     model = converted(FAMILIES[family], checkpointing)
     plain = converted(FAMILIES[family])

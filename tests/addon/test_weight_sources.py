@@ -240,6 +240,9 @@ def test_select():
     assert select(bare, 'backbone.', 'a.pth') == ({'patch_embed.proj.bias': 1, 'y': 2}, [])
     with pytest.raises(ValueError, match="a.pth is a whole model; .* prefix='backbone.'"):
         select({'backbone.x': 1, 'ibot_head.y': 2}, None, 'a.pth')
+    with pytest.raises(ValueError, match="prefix='teacher.module.backbone.'"):
+        select({'backbone.x': 1, 'teacher.module.backbone.x': 2, 'loss_module.center': 3}, None,
+               'a.pth')
 
 
 def test_read_weights_of_a_part(tmp_path: Path):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from mmengine.registry import MODELS
-from tiny_backbones import (SIZES, TINY, TINY_SWIN, dinov2, each_vit, gradients, images, randomize,
-                            swin, vit)
+from tiny_backbones import (SIZES, TINY, TINY_SWIN, dinov2, each_vit, gradients, images, jumbo,
+                            randomize, swin, vit)
 from torch import nn
 from torch.nn import functional as F
 
@@ -58,7 +58,7 @@ def test_maps_are_block_outputs_and_tokens_are_normed(build: Callable[..., LocAt
     tokens = build(out_type='tokens').eval()
     weights = featmap.state_dict()
     tokens.load_state_dict(weights, strict=False)
-    norm = tokens.model.norm
+    norm = getattr(tokens.model, 'norm_patches', tokens.model.norm)  # Jumbo's is of its own
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     x, = images((40, 24) if build is not dinov2 else (28, 56))
@@ -184,6 +184,13 @@ def test_timm_by_name_refused(name: str, timm_args: dict, message: str, gaug: bo
     (lambda: LocAtViT(dict(embed_dims=24)), r"also needs \['num_layers', 'num_heads'\]"),
     (lambda: LocAtViT(dict(TINY, mlp_raito=2)), r"unknown \['mlp_raito'\]"),
     (lambda: LocAtSwin(dict(TINY_SWIN, mlp_ratio=2)), r"unknown \['mlp_ratio'\]"),
+    (lambda: LocAtViT('jumbo-tiny', num_registers=4, rope=True),
+     "arch='jumbo-tiny' is a Jumbo.*; leave out num_registers, rope$"),
+    (lambda: jumbo(class_token=False), 'is a Jumbo.*; leave out class_token$'),
+    (lambda: jumbo(final_norm=False), 'is a Jumbo.*; leave out final_norm$'),
+    (lambda: LocAtViT(dict(TINY, num_class_tokens=0)), 'num_class_tokens=0: expected at least'),
+    (lambda: LocAtViT('tiny', refine=False), "arch='tiny' is no Jumbo.*leave out refine"),
+    (lambda: LocAtViT(dict(TINY, jumbo_mlp_ratio=2)), 'is no Jumbo.* and jumbo_mlp_ratio'),
     (lambda: vit(out_type='cls_token'), "out_type='cls_token': expected one of .*featmap"),
     (lambda: vit(gaug_grid=(4, 0)), r'gaug_grid=\(4, 0\): expected a positive integer or a pair'),
 ])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.model import ExponentialMovingAverage, PretrainedInit
-from tiny_backbones import dinov2, each_backbone, each_vit, gradients, images, randomize, swin, vit
+from tiny_backbones import (dinov2, each_backbone, each_vit, gradients, images, jumbo, randomize,
+                            swin, vit)
 from torch import Tensor, nn
 
 from locat_mmseg.openmmlab.backbones import LocAtTIMM, LocAtViT, TimmBackbone
@@ -19,7 +20,10 @@ def is_frozen(frozen_stages: int, name: str) -> bool:
     if name.startswith('out_norms') or frozen_stages < 0:
         return False
     stage = re.match(r'model\.(?:blocks|layers)\.(\d+)', name)
-    if stage is None and name.split('.')[1] != 'norm':
+    part = name.split('.')[1]
+    if part == 'jumbo_mlp':  # goes with the first block that it serves
+        return frozen_stages > 0
+    if stage is None and part not in ('norm', 'norm_patches'):
         return True  # stem, tokens, position embedding
     return frozen_stages > (int(stage.group(1)) if stage else 2)
 
@@ -87,6 +91,13 @@ def test_pruned_keys():
     assert vit(out_indices=(0, 1)).pruned_keys \
         == head | norm | {f'blocks.2.{name}' for name in block}
     assert vit(final_norm=False).pruned_keys == head | {'fc_norm.weight', 'fc_norm.bias'}
+    wide = {f'{kind}.{name}' for kind in ('norm_patches', 'blocks.{}.norm3')
+            for name in ('weight', 'bias')} | {'blocks.{}.ls3.gamma'}
+    assert jumbo().pruned_keys == head | norm | {name.format(2) for name in wide}
+    mlp = {f'jumbo_mlp.{name}' for name in ('fc1.weight', 'fc1.bias', 'fc2.weight', 'fc2.bias')}
+    first = jumbo(out_indices=0).pruned_keys
+    assert {name for name in first if not re.match(r'blocks\.[12]\.', name)} \
+        == head | norm | mlp | {name.format(0) for name in wide}
     assert {name for name in swin(out_indices=(0, 1)).pruned_keys
             if not name.startswith('layers.2.')} == norm | {'head.fc.weight', 'head.fc.bias'}
 
@@ -248,8 +259,8 @@ def test_layer_depth_of_vits(build: Callable[..., LocAtViT]):
         block = re.match(r'model\.blocks\.(\d+)\.', name)
         if block:
             expected = int(block.group(1)) + 1
-        else:  # the final norm goes with the last block, all else is in front of the first
-            expected = 3 if name.startswith('model.norm.') else 0
+        else:  # norms and Jumbo's shared MLP go with the last block, all else precedes the first
+            expected = 3 if name.startswith(('model.norm', 'model.jumbo_mlp')) else 0
         assert backbone.get_layer_depth(f'backbone.{name}', 'backbone.') == (expected, 5), name
     assert backbone.get_layer_depth('head.layers.weight', 'backbone.') == (4, 5)
 

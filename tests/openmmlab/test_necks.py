@@ -33,11 +33,20 @@ def test_class_token(num_prefix_tokens: int):
     torch.testing.assert_close(pooled[0], refine_by_hand(x, 3)[:, 0])
 
 
-@pytest.mark.parametrize('pool, rows', [('cls', 1), ('avg', 40)])
-def test_the_class_token_costs_one_row(pool: str, rows: int):
+@pytest.mark.parametrize('refined', [True, False])
+def test_several_class_tokens_are_joined(refined: bool):
+    x = tokens(2, 5 + 12, 24)
+    pooled, = PRRPool(24, 3, num_prefix_tokens=5, refine=refined, num_class_tokens=4)((x, ))
+    y = refine_by_hand(x, 3) if refined else x
+    torch.testing.assert_close(pooled, torch.cat([y[:, 0], y[:, 1], y[:, 2], y[:, 3]], dim=1))
+
+
+@pytest.mark.parametrize('pool, class_tokens, rows', [('cls', 1, 1), ('cls', 6, 6),
+                                                      ('avg', 1, 40)])
+def test_each_class_token_costs_one_row(pool: str, class_tokens: int, rows: int):
     x = tokens(1, 40, 8).requires_grad_()
     with AttentionRows() as attention:
-        PRRPool(8, 2, pool)((x, ))[0].sum().backward()
+        PRRPool(8, 2, pool, 6, num_class_tokens=class_tokens)((x, ))[0].sum().backward()
     assert attention.rows == [rows, rows]
 
 
@@ -102,6 +111,7 @@ def test_builds_from_a_config():
 @pytest.mark.parametrize('kwargs, message', [
     (dict(pool='max'), r"pool='max': expected one of \('cls', 'avg'\)"),
     (dict(num_prefix_tokens=0), "num_prefix_tokens=0 says there is none; use pool='avg'"),
+    (dict(num_class_tokens=2), 'num_class_tokens=2: expected 1 to num_prefix_tokens=1'),
     (dict(embed_dims=25), 'embed_dims=25 cannot be split into num_heads=3'),
 ])
 def test_arguments_refused(kwargs: dict, message: str):

@@ -14,6 +14,7 @@ VIT = dict(type='LocAtViT', arch=dict(embed_dims=24, num_layers=3, num_heads=3),
 SWIN = dict(type='LocAtSwin', arch=dict(embed_dims=12, depths=(1, 2), num_heads=(3, 3)),
             img_size=32, patch_size=2, window_size=4, out_indices=(0, 1))
 ROPE = dict(VIT, rope=True)
+JUMBO = dict(VIT, num_registers=0, arch=dict(VIT['arch'], num_class_tokens=3))
 # As in configs/_base_/schedules.
 NO_DECAY = {name: dict(decay_mult=0.) for name in (
     'pos_embed', 'cls_token', 'reg_token', 'relative_position_bias_table', 'rope.freqs')}
@@ -56,17 +57,20 @@ CLASSIFICATION = 'LearningRateDecayOptimWrapperConstructor'
 # Powers of the rate by the first matching part of a name: the head trains at the full rate, the
 # last block at rate^1, the stem at rate^(number of blocks + 1).
 VIT_POWERS = {'decode_head': 0, 'head': 0, 'blocks.2': 1, 'blocks.1': 2, 'blocks.0': 3,
-              'model.norm': 1, 'model.': 4}
+              'model.norm': 1, 'model.jumbo_mlp': 1, 'model.': 4}
 SWIN_POWERS = {'decode_head': 0, 'head': 0, 'out_norms': 0, 'layers.1.blocks.1': 1,
                'layers.1': 2, 'layers.0': 3, 'model.norm': 1, 'patch_embed': 4}
 MODELS_AND_POWERS = {
     'segmentation vit': (lambda: segmentor(VIT, 24), SEGMENTATION, VIT_POWERS),
     'segmentation rope': (lambda: segmentor(ROPE, 24), SEGMENTATION, VIT_POWERS),
+    'segmentation jumbo': (lambda: segmentor(JUMBO, 24), SEGMENTATION, VIT_POWERS),
     'segmentation swin': (lambda: segmentor(SWIN, 12), SEGMENTATION, SWIN_POWERS),
     'classification vit': (lambda: classifier(VIT, 24, num_prefix_tokens=3), CLASSIFICATION,
                            VIT_POWERS),
     'classification rope': (lambda: classifier(ROPE, 24, num_prefix_tokens=3), CLASSIFICATION,
                             VIT_POWERS),
+    'classification jumbo': (lambda: classifier(JUMBO, 24, num_prefix_tokens=3), CLASSIFICATION,
+                             VIT_POWERS),
     'classification swin': (lambda: classifier(SWIN, 24, pool='avg', num_prefix_tokens=0),
                             CLASSIFICATION, SWIN_POWERS),
 }
@@ -92,7 +96,8 @@ def test_neck_trains_at_the_full_rate():
 
 
 @pytest.mark.parametrize('constructor', [SEGMENTATION, 'DefaultOptimWrapperConstructor'])
-@pytest.mark.parametrize('backbone', [VIT, ROPE, SWIN], ids=['vit', 'rope', 'swin'])
+@pytest.mark.parametrize('backbone', [VIT, ROPE, JUMBO, SWIN],
+                         ids=['vit', 'rope', 'jumbo', 'swin'])
 def test_no_weight_decay(backbone: dict, constructor: str):
     """Norms by type, embeddings, tokens, tables and frequencies by name; all else decays."""
     model = segmentor(backbone, 12 if backbone is SWIN else 24)

@@ -15,15 +15,15 @@ from mmengine.config import ConfigDict
 from mmengine.dataset import pseudo_collate
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from tiny_models import (SWIN, VIT, RandomClassification, RandomSegmentation, build, classifier,
-                         segmentor)
+from tiny_models import (JUMBO, SWIN, VIT, RandomClassification, RandomSegmentation, build,
+                         classifier, segmentor)
 from torch import Tensor, nn
 
 TESTS = Path(ddp_worker.__file__).parent
 BACKBONES = {'vit': VIT, 'regvit': dict(VIT, num_registers=2), 'ropevit': dict(VIT, rope=True),
-             'swin': SWIN, 'timm': dict(type='LocAtTIMM', model_name='vit_small_patch14_dinov2',
-                                        timm_args=dict(img_size=28, embed_dim=24, depth=3,
-                                                       num_heads=3))}
+             'jumbo': JUMBO, 'swin': SWIN,
+             'timm': dict(type='LocAtTIMM', model_name='vit_small_patch14_dinov2',
+                          timm_args=dict(img_size=28, embed_dim=24, depth=3, num_heads=3))}
 
 
 def runner(scope: str, model: dict, folder: Path, iterations: int = 2, **kwargs) -> Runner:
@@ -104,7 +104,8 @@ def test_trains_in_mmseg(name: str, tmp_path: Path):
 @pytest.mark.parametrize('name', BACKBONES)
 def test_trains_in_mmpretrain(name: str, tmp_path: Path):
     recorder = Recorder()
-    neck = dict(num_prefix_tokens=3) if name == 'regvit' else {}
+    neck = {'regvit': dict(num_prefix_tokens=3),
+            'jumbo': dict(num_prefix_tokens=2, num_class_tokens=2)}.get(name, {})
     run = runner('mmpretrain', classifier(BACKBONES[name], **neck), tmp_path, 12,
                  custom_hooks=[recorder, dict(type='EMAHook')])
     run.train()
@@ -116,6 +117,10 @@ PRETRAINING = {
     'average': (dict(VIT, class_token=False, final_norm=False),
                 dict(pool='avg', num_prefix_tokens=0, norm=True),
                 {'neck.fc_norm.weight', 'neck.fc_norm.bias', 'head.fc.weight', 'head.fc.bias'}),
+    'jumbo': (JUMBO, dict(num_prefix_tokens=2, num_class_tokens=2),
+              {'norm.weight', 'norm.bias', 'head.fc.weight', 'head.fc.bias',
+               'norm_patches.weight', 'norm_patches.bias',
+               'blocks.1.norm3.weight', 'blocks.1.norm3.bias', 'blocks.1.ls3.gamma'}),
     'swin': (SWIN, {}, {'norm.weight', 'norm.bias', 'head.fc.weight', 'head.fc.bias'}),
 }
 

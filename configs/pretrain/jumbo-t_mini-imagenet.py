@@ -1,0 +1,9 @@
+_base_ = [
+    '../_base_/models/cls_jumbo-t.py', '../_base_/datasets/mini-imagenet.py',
+    '../_base_/schedules/pretrain_600e.py'
+]
+
+model = dict(
+    backbone=dict(gaug=False, refine=False),
+    neck=dict(refine=False),
+    head=dict(num_classes=100, init_cfg=dict(bias=-4.6052)))

@@ -1,0 +1,6 @@
+_base_ = [
+    '../_base_/models/cls_jumbo-s.py', '../_base_/datasets/mini-imagenet.py',
+    '../_base_/schedules/pretrain_600e.py'
+]
+
+model = dict(head=dict(num_classes=100, init_cfg=dict(bias=-4.6052)))
