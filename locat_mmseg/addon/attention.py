@@ -112,8 +112,8 @@ class GaussianSequenceAttention(GaussianAttention):
         gate = None if self.gate is None else self.gate(x).sigmoid()
         q, k, v = self._queries_keys_values(x)
         q, k = self.q_norm(q), self.k_norm(k)
-        patches = q[:, :, self.num_prefix_tokens:]
-        gaussian = self.gaug(patches, grid or self.token_grid.lookup(patches.shape[-2]))
+        grid = grid or self.token_grid.lookup(q.shape[-2] - self.num_prefix_tokens)
+        gaussian = self.gaug(q, grid, self.num_prefix_tokens)
         if rope is not None:
             q, k = self._rotate(q, rope).type_as(v), self._rotate(k, rope).type_as(v)
         if k.shape[1] < q.shape[1]:  # grouped heads: each key head serves several query heads
@@ -216,8 +216,9 @@ class GAugWindowAttention(GaussianAttention, WindowAttention):
 
 
 def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, N, 3 * H * d) -> q, k, v of (B, H, N, d) each."""
-    return qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    """(B, N, 3 * H * d) -> q, k, v of (B, H, N, d) each, contiguous: later steps need them so, and
+    one copy that takes the place of ``qkv`` is less memory than theirs beside it."""
+    return qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous().unbind(0)
 
 
 def project_separately(layer: nn.Module, x: Tensor) -> tuple[Tensor, ...]:

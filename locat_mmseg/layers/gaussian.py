@@ -70,7 +70,7 @@ def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
 
     Args:
         variance: (B, H, n, 2), variance along rows and columns in patches^2.
-        alpha: (B, H, n, 1), the strength.
+        alpha: (B, H, n, 1), the strength, positive.
         grid: (h, w) with h * w = n, patches in row-major order.
         eps: added to the variance.
         max_offset: the squared offset ``0.5 * delta^2`` is clipped at this value.
@@ -86,7 +86,9 @@ def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
         * precision[..., 0].unflatten(-1, grid)[..., None]
     cols = -squared_offsets(width, max_offset, variance) \
         * precision[..., 1].unflatten(-1, grid)[..., None]
-    return GaussianFactors(rows.exp().flatten(2, 3) * alpha, cols.exp().flatten(2, 3))
+    # The strength enters under the exponential, so that autograd keeps one tensor less.
+    rows = rows + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log().unflatten(-2, grid)
+    return GaussianFactors(rows.exp().flatten(2, 3), cols.exp().flatten(2, 3))
 
 
 def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:
@@ -140,13 +142,14 @@ class GaussianAugment(nn.Module):
             nn.init.trunc_normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, q: Tensor, grid: Grid) -> GaussianFactors:
+    def forward(self, q: Tensor, grid: Grid, num_prefix_tokens: int = 0) -> GaussianFactors:
         """Compute the factors for one image grid.
 
         Args:
-            q: (B, H, n, d) patch queries, row-major, after any q-norm, before the 1/sqrt(d) scale
-                and before any rotation.
+            q: (B, H, P + n, d) queries, the patches row-major, after any q-norm, before the
+                1/sqrt(d) scale and before any rotation.
             grid: (h, w) of this input, h * w = n.
+            num_prefix_tokens: P, the first queries, which have no Gaussian.
 
         Returns:
             GaussianFactors, at least float32 (no exponential or softplus in half precision).
@@ -154,12 +157,15 @@ class GaussianAugment(nn.Module):
         Raises:
             ValueError: if h * w differs from n.
         """
-        if grid[0] * grid[1] != q.shape[-2]:
-            raise ValueError(f'{q.shape[-2]} patch queries do not fill the grid {tuple(grid)} of '
+        num_patches = q.shape[-2] - num_prefix_tokens
+        if grid[0] * grid[1] != num_patches:
+            raise ValueError(f'{num_patches} patch queries do not fill the grid {tuple(grid)} of '
                              f'{grid[0] * grid[1]} patches; pass the grid of this input')
-        # One product for the three numbers of a query instead of two.
+        # One product for the three numbers of a query instead of two; of all tokens, since a part
+        # of the queries would have to be copied first.
         predicted = F.linear(q, torch.cat([self.log_var.weight, self.log_alpha.weight]),
                              torch.cat([self.log_var.bias, self.log_alpha.bias]))
+        predicted = predicted[..., num_prefix_tokens:, :]
         predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
         return gaussian_factors(self.variance(predicted[..., :2], grid),
                                 F.softplus(predicted[..., 2:]), grid, stabiliser(self.grid),

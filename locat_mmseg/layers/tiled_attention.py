@@ -134,8 +134,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
              mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Attention (B, H, N, d), and the logarithms (G, 1, N) of the softmax's sums."""
     logits, values = TiledLogits(q, k, rows, cols, mask), v.flatten(0, 1)
-    outputs = _outputs(q, k, v, rows, cols, mask)
-    out, log_sums = outputs[0].flatten(0, 1), outputs[1]
+    out, log_sums = _outputs(q, k, v, rows, cols, mask)
+    flat_out = torch.empty_like(values)
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         weights = logits.tile(tile)
@@ -143,14 +143,16 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
         sums = weights.sub_(largest).exp2_().sum(1, keepdim=True)
         log_sums[heads, :, queries] = largest.add_(sums.log2())
         product = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
-        out[tile] = product.div_(sums.transpose(1, 2))
-    return outputs
+        flat_out[tile] = product.div_(sums.transpose(1, 2))
+    return out.copy_(flat_out.view(v.shape)), log_sums
 
 
 @_forward.register_fake
 def _outputs(q, k, v, rows, cols, mask):
-    log_sums = rows.new_empty(q.shape[0] * q.shape[1], 1, q.shape[2])
-    return torch.empty_like(v, memory_format=torch.contiguous_format), log_sums
+    batch, num_heads, num_tokens, width = v.shape
+    # Tokens before heads in memory: to concatenate the heads later moves nothing.
+    out = v.new_empty(batch, num_tokens, num_heads, width).transpose(1, 2)
+    return out, rows.new_empty(batch * num_heads, 1, num_tokens)
 
 
 @torch.library.custom_op('locat_mmseg::tiled_attention_backward', mutates_args=())
