@@ -82,9 +82,7 @@ def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
     Raises:
         ValueError: if there are none, or some have no twin.
     """
-    found = {name: module for name, module in model.named_modules()
-             if re.search('Attn|Attention', type(module).__name__)
-             and not isinstance(module, POOLS)}
+    found = attention_named(model)
     if any(isinstance(module, GaussianAttention) for module in found.values()):
         raise ValueError(f'{class_path(model)} already has Gaussian attention layers: call '
                          'add_gaug once, on the plain timm model')
@@ -97,6 +95,13 @@ def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
             f'{", ".join(sorted(names)) or "none"}; supported: '
             f'{", ".join(sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in TWINS))}')
     return found
+
+
+def attention_named(model: nn.Module) -> dict[str, nn.Module]:
+    """Name and module of everything called attention, supported or not, but for pooling layers."""
+    return {name: module for name, module in model.named_modules()
+            if re.search('Attn|Attention', type(module).__name__)
+            and not isinstance(module, POOLS)}
 
 
 def check_sequence_model(model: nn.Module) -> None:

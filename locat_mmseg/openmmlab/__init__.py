@@ -6,7 +6,7 @@ mmdet and other projects find it without a scope prefix.
 from importlib.util import find_spec
 
 from . import (amp, attention, backbones, checkpoint_loader, datasets,  # noqa: F401
-               distributed, evaluation, hooks, necks)
+               distributed, evaluation, hooks, locality_hook, necks)
 
 if find_spec('mmseg') is not None:
     from . import visualizer  # noqa: F401

@@ -35,14 +35,27 @@ class _Options(DictAction):
                          f'{" ".join(values)!r}')
 
 
-def make_parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the arguments that both tools have."""
+def make_config_parser(description: str, config_needed: bool = True) -> argparse.ArgumentParser:
+    """A parser with the arguments of a tool that reads a config and runs in one process.
+
+    Args:
+        description: of the tool.
+        config_needed: False for a tool that can also run without a config.
+    """
     parser = argparse.ArgumentParser(
         description=description, epilog='A mistake ends in one sentence. With LOCAT_TRACEBACK=1 '
         'in the environment it ends in its full traceback.')
-    add_config_arguments(parser)
+    add_config_arguments(parser, config_needed)
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and results; by default '
                         'that of the config, else ./work_dirs/<its path below configs/>')
+    parser.set_defaults(local_rank=0)
+    return parser
+
+
+def make_parser(description: str, config_needed: bool = True) -> argparse.ArgumentParser:
+    """A parser with the arguments of a tool that can run in several processes, too; arguments as
+    in :func:`make_config_parser`."""
+    parser = make_config_parser(description, config_needed)
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='pytorch: started by torchrun, with or without GPUs')
     # torch.distributed.launch passes it; torchrun sets LOCAL_RANK instead.
@@ -51,9 +64,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser, config_needed: bool = True) -> None:
     """Arguments that name a config and change it, for :func:`read_config`."""
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', nargs=None if config_needed else '?', help='config file')
     parser.add_argument('--cfg-options', nargs='+', action=_Options, default={},
                         metavar='KEY=VALUE', help='override the config: '
                         'model.backbone.with_cp=True train_dataloader.batch_size=2 '
