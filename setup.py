@@ -100,8 +100,11 @@ setup(
         'onedl-mmsegmentation>=1.4.2',
         'onedl-mmpretrain>=1.3.6',
     ],
-    # setuptools: the packaging tests build wheels, and Python 3.12+ environments come without it.
-    extras_require={'test': ['pytest', 'pytest-xdist', 'setuptools>=77']},
+    extras_require={
+        'faiss': ['faiss-cpu'],  # faster nearest neighbours; exact without it, too
+        # setuptools: the packaging tests build wheels, and Python 3.12+ environments come without.
+        'test': ['faiss-cpu', 'pytest', 'pytest-xdist', 'scikit-learn', 'setuptools>=77'],
+    },
     cmdclass={
         'build_py': BuildWithMim,
         'editable_wheel': EditableWithMim,

@@ -11,4 +11,4 @@ from . import (amp, attention, backbones, checkpoint_loader, datasets,  # noqa: 
 if find_spec('mmseg') is not None:
     from . import visualizer  # noqa: F401
 if find_spec('mmpretrain') is not None:
-    from . import cls_visualization, optim, selfsup, transforms  # noqa: F401
+    from . import cls_visualization, knn_hook, optim, selfsup, transforms  # noqa: F401
