@@ -1,0 +1,89 @@
+"""A folder of visualised features that can be continued, and its contact sheet.
+
+Each feature has a PNG and, written after it, a JSON with its settings and activations.
+"""
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from .run_settings import Settings, check_same
+
+
+class FeatureGrid:
+    """Pictures by layer and feature, in a folder.
+
+    Args:
+        folder: made if it is not there.
+        settings: of the run, what a picture depends on beside its layer and feature.
+        redo: make anew what was made with other settings, instead of refusing it.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, redo: bool = False) -> None:
+        self.folder = Path(folder)
+        self.settings = json.loads(json.dumps(settings))  # tuples become lists, as in the files
+        self.redo = redo
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def missing(self, layer: int, features: Sequence[int]) -> list[int]:
+        """The features of a layer that are still to be made.
+
+        Raises:
+            ValueError: if one was made with other settings, unless ``redo``.
+        """
+        return [feature for feature in features if not self._is_done(layer, feature)]
+
+    def save(self, layer: int, feature: int, picture: Tensor, record: Settings) -> None:
+        """Write a picture (3, H, W) in [0, 1], and what is to be noted of it."""
+        path = self.path(layer, feature)
+        pixels = (picture.clamp(0, 1) * 255).round().byte().movedim(0, -1).cpu()
+        Image.fromarray(pixels.numpy()).save(path)
+        note = dict(layer=layer, feature=feature, **record, settings=self.settings)
+        path.with_suffix('.json').write_text(json.dumps(note, indent=2) + '\n')
+
+    def path(self, layer: int, feature: int) -> Path:
+        return self.folder / f'layer{layer:02d}_feature{feature:05d}.png'
+
+    def record(self, layer: int, feature: int) -> Settings:
+        return json.loads(self.path(layer, feature).with_suffix('.json').read_text())
+
+    def draw_sheet(self, layers: Sequence[int], features: Sequence[int], names: Sequence[str],
+                   path: Path) -> None:
+        """Draw the pictures, a row for each layer (called by ``names``), a column a feature."""
+        figure, axes = plt.subplots(len(layers), len(features), squeeze=False, layout='constrained',
+                                    figsize=(1.7 * len(features) + 1, 1.9 * len(layers)))
+        for row, layer, name in zip(axes, layers, names, strict=True):
+            for axis, feature in zip(row, features):
+                axis.imshow(plt.imread(self.path(layer, feature)))
+                activation = self.record(layer, feature)['activation']
+                axis.set_title(f'{feature}: {activation:.2f}', fontsize=8)
+                axis.set(xticks=[], yticks=[])
+            row[0].set_ylabel(name, fontsize=8)
+        figure.supxlabel('feature: mean activation of its picture', fontsize=8)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+    def _is_done(self, layer: int, feature: int) -> bool:
+        note = self.path(layer, feature).with_suffix('.json')
+        if not note.is_file():
+            return False
+        try:
+            check_same(json.loads(note.read_text())['settings'], self.settings, note)
+        except ValueError:
+            if self.redo:
+                return False
+            raise
+        return True
+
+
+def record_of(activation: Tensor, start: Tensor, history: Tensor, every: int = 20) -> Settings:
+    """What is noted of a picture: its activation, that of the initial noise, and the curve of the
+    augmented copies, every few steps and at the end."""
+    last = torch.tensor([len(history) - 1])
+    steps = torch.unique(torch.cat([torch.arange(0, len(history), every), last]))
+    return dict(activation=activation.item(), start=start.item(),
+                curve={int(s): round(history[s].item(), 5) for s in steps})

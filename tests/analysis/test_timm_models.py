@@ -1,0 +1,66 @@
+"""timm models by name: their normalisation, their weights, GAug if the weights have it."""
+import pytest
+import safetensors.torch
+import torch
+from tiny_timm import TINY_SEQUENCE, tiny_vit
+
+from locat_mmseg.addon import add_gaug
+from locat_mmseg.analysis.feature_hooks import FeatureReader
+from locat_mmseg.analysis.feature_layers import feature_layers
+from locat_mmseg.analysis.timm_models import load_timm
+
+NAME = 'vit_tiny_patch16_224'
+
+
+@pytest.mark.parametrize('suffix', ['.safetensors', '.pth'])
+@pytest.mark.parametrize('gaug', [False, True])
+def test_weights_of_a_file(tmp_path, suffix, gaug):
+    model = add_gaug(tiny_vit()) if gaug else tiny_vit()
+    path = tmp_path / f'weights{suffix}'
+    save = safetensors.torch.save_file if suffix == '.safetensors' else torch.save
+    save(model.state_dict(), path)
+    sizes = {key: value for key, value in TINY_SEQUENCE.items() if key != 'num_classes'}
+    loaded = load_timm(NAME, str(path), **sizes)
+    x = torch.rand(2, 3, 48, 80)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(x), model.eval()((x - 0.5) / 0.5))
+    assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
+
+
+def test_normalisation_and_size_are_those_of_timm():
+    model = load_timm('vit_base_patch32_clip_quickgelu_224', 'random', **TINY_SEQUENCE)
+    assert model.mean.flatten().tolist() == pytest.approx([.48145466, .4578275, .40821073])
+    assert model.std.flatten().tolist() == pytest.approx([.26862954, .26130258, .27577711])
+    assert load_timm('resnet18', 'random').size == (224, 224)
+
+
+def test_a_file_without_classifier_or_of_a_family_with_a_fixed_size(tmp_path):
+    torch.save(tiny_vit(num_classes=0).state_dict(), tmp_path / 'vit.pth')
+    sizes = {key: value for key, value in TINY_SEQUENCE.items() if key != 'num_classes'}
+    assert load_timm(NAME, str(tmp_path / 'vit.pth'), **sizes).core.num_classes == 0
+    pit = dict(img_size=64, base_dims=(8, 8, 8), depth=(1, 1, 1))
+    torch.save(load_timm('pit_ti_224', 'random', **pit, num_classes=5).network.state_dict(),
+               tmp_path / 'pit.pth')
+    model = load_timm('pit_ti_224', str(tmp_path / 'pit.pth'), **pit)
+    assert model(torch.rand(1, 3, 64, 64)).shape == (1, 5)
+
+
+def test_swin_takes_other_sizes():
+    model = load_timm('swin_tiny_patch4_window7_224', 'random', embed_dim=12, depths=(1, 1),
+                      num_heads=(2, 2))
+    found = FeatureReader(model, feature_layers(model))(torch.rand(1, 3, 60, 90))
+    assert [f.shape[1] for f in found] == [15 * 23, 8 * 12]
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(ValueError, match="'vit_tinny_patch16_224' is no model of timm .*vit_tiny_"):
+        load_timm('vit_tinny_patch16_224')
+    with pytest.raises(ValueError, match='weights nowhere.pth: no such file; give a file in the'):
+        load_timm(NAME, 'nowhere.pth')
+    (tmp_path / 'broken.safetensors').write_text('x')
+    with pytest.raises(ValueError, match='broken.safetensors cannot be read'):
+        load_timm(NAME, str(tmp_path / 'broken.safetensors'))
+    torch.save({'a': torch.zeros(1)}, tmp_path / 'other.pth')
+    for name in (NAME, 'pit_ti_224'):
+        with pytest.raises(ValueError, match='other.pth: '):
+            load_timm(name, str(tmp_path / 'other.pth'))

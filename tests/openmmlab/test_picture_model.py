@@ -1,0 +1,118 @@
+"""From a command line to a model that takes pictures: what it computes is what OpenMMLab does."""
+import argparse
+
+import pytest
+import torch
+from mmengine.config import Config
+from tiny_locat_configs import CLASSIFIER, SEGMENTOR, checkpoint_of
+
+from locat_mmseg.analysis.feature_hooks import FeatureReader
+from locat_mmseg.analysis.feature_layers import feature_layers
+from locat_mmseg.openmmlab.errors import UserError
+from locat_mmseg.openmmlab.picture_data import add_picture_arguments, size_of
+from locat_mmseg.openmmlab.picture_model import (add_model_arguments, from_config, load_model,
+                                                 model_settings)
+
+
+def parsed(*argv):
+    parser = argparse.ArgumentParser()
+    add_model_arguments(parser)
+    return parser.parse_args([str(a) for a in argv])
+
+
+@pytest.fixture(params=['segmentor', 'classifier'])
+def built(request, segmentation_config, classification_config):
+    config = segmentation_config(SEGMENTOR) if request.param == 'segmentor' \
+        else classification_config(CLASSIFIER)
+    return config, checkpoint_of(config)
+
+
+@pytest.mark.parametrize('rgb', [False, True])
+def test_logits_are_those_of_the_data_preprocessor_and_the_model(built, rgb):
+    config, checkpoint = built
+    cfg = Config.fromfile(config)
+    key = 'to_rgb' if 'head' in cfg.model else 'bgr_to_rgb'
+    cfg.merge_from_dict({'data_preprocessor' if 'head' in cfg.model else
+                         'model.data_preprocessor': {key: rgb, 'mean': [10., 20., 30.],
+                                                     'std': [50., 60., 70.]}})
+    model = from_config(cfg, str(checkpoint))
+    pixels = torch.randint(0, 256, (3, 32, 32), generator=torch.Generator().manual_seed(0))
+    bgr = pixels.flip(0).byte()  # as OpenMMLab loads a file
+    inputs = bgr[None] if 'head' in cfg.model else [bgr]
+    samples = None if 'head' in cfg.model else [_Sample()]
+    data = model.network.data_preprocessor(dict(inputs=inputs, data_samples=samples), False)
+    with torch.no_grad():
+        expected = model.network(data['inputs'])
+        found = model(pixels[None] / 255)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+class _Sample:
+    def set_metainfo(self, info):
+        pass
+
+
+def test_layers_are_those_of_the_timm_model_and_a_frozen_one_has_gradients(built):
+    model = load_model(parsed(*built, '--device', 'cpu'))
+    assert model.size == (32, 32)
+    layers = feature_layers(model)
+    assert [layer.name for layer in layers] == ['blocks.0.mlp', 'blocks.1.mlp']
+    x = torch.rand(1, 3, 40, 24).requires_grad_()
+    FeatureReader(model, layers)(x)[1].sum().backward()
+    assert x.grad.abs().sum() > 0
+    x.grad = None
+    FeatureReader(model, feature_layers(model, 'logit'))(x)[0].sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+def test_settings_tell_weights_by_their_content(built, tmp_path):
+    config, checkpoint = built
+    args = parsed(config, checkpoint)
+    settings = model_settings(args)
+    assert settings['weights'].startswith(checkpoint.name + ' ') and settings['cfg_options'] == {}
+    (tmp_path / 'moved').mkdir()
+    args.checkpoint = str(checkpoint.rename(tmp_path / 'moved' / checkpoint.name))
+    assert model_settings(args) == settings
+    torch.save({}, args.checkpoint)
+    assert model_settings(args) != settings
+    assert model_settings(parsed('--timm', 'resnet18', '--weights', 'random')) == dict(
+        model='resnet18', weights='random')
+
+
+def test_mean_and_std_of_the_pipeline(built):
+    config, checkpoint = built
+    cfg = Config.fromfile(config)
+    for preprocessor in (cfg.model.get('data_preprocessor'), cfg.get('data_preprocessor')):
+        if preprocessor:
+            preprocessor.update(mean=None, std=None)
+    with pytest.raises(UserError, match='tells no normalisation: expected mean and std in data_p'):
+        from_config(cfg, str(checkpoint))
+    cfg.test_dataloader.dataset.pipeline.insert(1, dict(type='Normalize', mean=[51.] * 3,
+                                                        std=[102.] * 3, to_rgb=False))
+    model = from_config(cfg, str(checkpoint))
+    assert model.bgr
+    assert model.mean.flatten().tolist() == pytest.approx([0.2] * 3)
+    assert model.std.flatten().tolist() == pytest.approx([0.4] * 3)
+
+
+def test_mistakes(built, segmentation_config):
+    config, checkpoint = built
+    for argv in ((), (config, checkpoint, '--timm', 'resnet18')):
+        with pytest.raises(UserError, match='give either CONFIG CHECKPOINT or --timm NAME'):
+            load_model(parsed(*argv))
+    with pytest.raises(UserError, match='needs its CHECKPOINT'):
+        load_model(parsed(config))
+    other = segmentation_config()
+    with pytest.raises(UserError, match='the backbone is a VisionTransformer: its features can be'):
+        load_model(parsed(other, checkpoint_of(other)))
+    with pytest.raises(ValueError, match='does not fit the config: RuntimeError: Error'):
+        load_model(parsed(config, checkpoint_of(other)))
+
+
+def test_size_of_pictures(built):
+    model = load_model(parsed(*built))
+    parser = argparse.ArgumentParser()
+    add_picture_arguments(parser)
+    for argv, size in (([], (32, 32)), (['--size', '48'], (48, 48)),
+                       (['--size', '40', '56'], (40, 56))):
+        assert size_of(parser.parse_args(['--images', 'x', *argv]), model) == size

@@ -1,0 +1,132 @@
+r"""The pictures that each feature of a model responds to most, and where in them it is active.
+
+    python tools/top_images.py CONFIG CHECKPOINT --images DIR
+    python tools/top_images.py --timm vit_base_patch16_224 --images DIR --masks DIR --void 255
+
+One pass over the pictures finds the best of every feature of every layer (top_images.pt: values,
+indices; pictures.txt: the paths that the indices count); interrupted, it goes on where it was
+saved.
+Then some features of each layer are drawn with their activation masks. With label maps, masks.json
+and a table tell how well the masks mark a class.
+"""
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+
+import torch
+from tqdm import tqdm
+
+from locat_mmseg.analysis.activation_masks import (KINDS_WITH_PLACE, MaskMatch, activation_maps,
+                                                   draw_masks, match_classes)
+from locat_mmseg.analysis.feature_layers import FeatureLayer, feature_layers, pick_layers
+from locat_mmseg.analysis.picture_folder import PictureFolder
+from locat_mmseg.analysis.picture_model import PictureModel
+from locat_mmseg.analysis.top_images import StreamingTopK, find_top_images
+from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
+from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
+                                                picture_settings)
+from locat_mmseg.openmmlab.picture_model import add_model_arguments, load_model, model_settings
+
+
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_model_arguments(parser)
+    add_picture_arguments(parser)
+    parser.add_argument('--kind', choices=KINDS_WITH_PLACE, default='hidden',
+                        help='which features; channel for a CNN')
+    parser.add_argument('--top', type=int, default=5, help='pictures kept for each feature')
+    parser.add_argument('--layers', nargs='+', default=['all'], metavar='N',
+                        help='layers to draw, numbers from 0, or all')
+    parser.add_argument('--features', nargs='+', type=int, default=list(range(8)), metavar='N',
+                        help='features to draw of each layer')
+    parser.add_argument('--masks', type=Path, metavar='DIR',
+                        help='label maps (PNG) under the same paths as the pictures')
+    parser.add_argument('--void', type=int, default=255, help='label that does not count')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/top_images'))
+    parser.add_argument('--redo', action='store_true',
+                        help='start anew where the folder has a pass of other settings')
+    return parser.parse_args(argv)
+
+
+def find(args: argparse.Namespace, model: PictureModel, layers: Sequence[FeatureLayer],
+         pictures: PictureFolder) -> list[StreamingTopK]:
+    """The pass over all pictures."""
+    settings = dict(model_settings(args), kind=args.kind, **picture_settings(args, pictures))
+    with tqdm(total=len(pictures), desc='pictures') as bar:
+        best = find_top_images(
+            model, layers, pictures, args.top, args.batch, args.workers,
+            args.out / 'top_images.pt', settings, args.redo,
+            report=lambda done: bar.update(done - bar.n))
+    names = (path.relative_to(args.images).as_posix() for path in pictures.paths)
+    (args.out / 'pictures.txt').write_text('\n'.join(names) + '\n')
+    return best
+
+
+def check_features(features: Sequence[int], best: Sequence[StreamingTopK]) -> None:
+    """Whether all layers to be drawn have these features."""
+    fewest = min(len(b.values) for b in best)
+    wrong = [feature for feature in features if not 0 <= feature < fewest]
+    if wrong:
+        raise UserError(f'--features {wrong[0]}: the layers to draw have features 0 to '
+                        f'{fewest - 1}')
+
+
+def examine(args: argparse.Namespace, model: PictureModel, layer: FeatureLayer,
+            best: StreamingTopK, pictures: PictureFolder,
+            path: Path) -> dict[int, MaskMatch | None]:
+    """Draw the wanted features of a layer; how they match the label maps, if there are some."""
+    rows, matches = [], {}
+    for feature in args.features:
+        indices = [i for i in best.indices[feature].tolist() if i >= 0]
+        images = torch.stack([pictures[i] for i in indices])
+        maps = activation_maps(model, layer, images)[..., feature]
+        title = f'{feature}: {best.values[feature, 0]:.2f}'
+        if args.masks:
+            labels = torch.stack([pictures.mask(i) for i in indices])
+            matches[feature] = match = match_classes(maps, labels, args.void)
+            if match is not None:
+                title += f'\nclass {match.label}\nIoU {match.iou:.2f} (of all {match.share:.2f})'
+        rows.append((title, images, maps))
+    draw_masks(rows, path)
+    return matches
+
+
+def table(names: Sequence[str], matches: Sequence[dict[int, MaskMatch | None]]) -> str:
+    """Markdown: means over the examined features of each layer."""
+    lines = ['| layer | features | best IoU | IoU of marking everything | activation inside | '
+             'outside |', '|---|---|---|---|---|---|']
+    for name, found in zip(names, matches):
+        some = [match for match in found.values() if match is not None]
+        cells = [f'{mean(getattr(m, key) for m in some):.3f}' if some else '-'
+                 for key in ('iou', 'share', 'inside', 'outside')]
+        lines.append(f'| {name} | {len(some)} | {" | ".join(cells)} |')
+    return '\n'.join(lines) + '\n'
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    with one_sentence_errors():
+        args = parse_args(argv)
+        model = load_model(args)
+        layers = feature_layers(model, args.kind)
+        numbers = pick_layers(layers, args.layers)
+        pictures = load_pictures(args, model, args.masks)
+        best = find(args, model, layers, pictures)
+        check_features(args.features, [best[n] for n in numbers])
+        matches = [examine(args, model, layers[n], best[n], pictures,
+                           args.out / f'layer{n:02d}.png') for n in tqdm(numbers, desc='drawing')]
+        if args.masks:
+            names = [layers[n].name for n in numbers]
+            records = {name: {f: m and asdict(m) for f, m in found.items()}
+                       for name, found in zip(names, matches)}
+            (args.out / 'masks.json').write_text(json.dumps(records, indent=2) + '\n')
+            (args.out / 'masks.md').write_text(table(names, matches))
+            print(table(names, matches))
+        print(f'{len(numbers)} layers drawn in {args.out}')
+
+
+if __name__ == '__main__':
+    main()
