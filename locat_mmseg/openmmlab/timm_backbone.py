@@ -18,6 +18,7 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn, no_grad
 
 from ..addon import add_gaug
+from ..addon.convert import attention_named
 from ..layers import Grid
 from .checkpoint import load_backbone
 
@@ -44,6 +45,9 @@ class TimmBackbone(BaseModule):
             (Swin: stages; Jumbo: and the MLP that they share with the rest); all of them: the whole
             timm model, which then runs without gradients.
         with_cp: gradient checkpointing of the blocks.
+        fused_attn: True and False make attention one fused kernel or several operations; None
+            leaves what timm chose (False in Swin), and to GAug the fastest (`layers.attend`). On a
+            CPU in bfloat16 False is faster for short sequences.
         init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=...)`` loads weights strictly;
             see `load_backbone` for what else it takes.
 
@@ -54,7 +58,8 @@ class TimmBackbone(BaseModule):
     def __init__(self, model: nn.Module, gaug: bool = True, gaug_grid: int | Grid | None = None,
                  attn: str | None = None, out_indices: int | Sequence[int] = -1,
                  out_type: str = 'featmap', out_norm: bool = False, frozen_stages: int = -1,
-                 with_cp: bool = False, init_cfg: dict | list | None = None) -> None:
+                 with_cp: bool = False, fused_attn: bool | None = None,
+                 init_cfg: dict | list | None = None) -> None:
         super().__init__(init_cfg)
         if out_type not in OUT_TYPES:
             raise ValueError(f'out_type={out_type!r}: expected one of {OUT_TYPES}')
@@ -63,6 +68,9 @@ class TimmBackbone(BaseModule):
                              'the model is there already')
         model.patch_embed.dynamic_img_pad = True
         self.model = add_gaug(model, gaug_grid, find_attn(attn)) if gaug else model
+        if fused_attn is not None:
+            for layer in attention_named(model).values():
+                layer.fused_attn = fused_attn
         depth = len(self.stages)
         self.out_type = out_type
         # Tokens are those of the whole model.

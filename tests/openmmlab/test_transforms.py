@@ -53,7 +53,8 @@ def test_survives_dumping_the_config(tmp_path):
     cfg = Config(dict(pipeline=[dict(type='CIFARAutoAugment', policy='svhn')]))
     cfg.dump(tmp_path / 'dumped.py')
     step, = Config.fromfile(tmp_path / 'dumped.py').pipeline
-    assert repr(TRANSFORMS.build(step)) == "CIFARAutoAugment(policy='svhn')"
+    with DefaultScope.overwrite_default_scope('mmpretrain'):  # whatever ran before
+        assert repr(TRANSFORMS.build(step)) == "CIFARAutoAugment(policy='svhn')"
 
 
 def test_unknown_policy():

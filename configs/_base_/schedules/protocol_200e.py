@@ -6,7 +6,7 @@ train_cfg = dict(by_epoch=True, max_epochs=200, val_interval=5)
 val_cfg = dict()
 test_cfg = dict()
 
-# bfloat16 autocast, on a CPU too; there it gains with TIMM_FUSED_ATTN=0 in the environment alone.
+# bfloat16 autocast, on a CPU too.
 # No decay on one-dimensional parameters (biases, norms), position embedding and class token.
 optim_wrapper = dict(
     type='BFloat16OptimWrapper',
@@ -25,6 +25,8 @@ param_scheduler = [
     dict(type='CosineAnnealingLR', eta_min=0., begin=10, end=200, convert_to_iter_based=True),
 ]
 
+# Attention distance and entropy, at the start and every 10 epochs.
+custom_hooks = [*_base_.custom_hooks, dict(type='LocalityHook', interval=10)]
 auto_scale_lr = dict(base_batch_size=256)
 randomness = dict(seed=0)
 default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=10, max_keep_ckpts=3))
