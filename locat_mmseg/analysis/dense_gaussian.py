@@ -27,12 +27,13 @@ class DenseGaussianAugment(GaussianAugment):
         self.register_buffer('offsets', offsets.clamp(max=max_squared_offset(self.grid)),
                              persistent=False)  # (n, n, 2)
 
-    def forward(self, q: Tensor, grid: Grid) -> Tensor:
+    def forward(self, q: Tensor, grid: Grid, num_prefix_tokens: int = 0) -> Tensor:
         """Write out the Gaussian.
 
         Args:
-            q: (B, H, n, d) patch queries.
+            q: (B, H, P + n, d) queries.
             grid: (h, w) of this input.
+            num_prefix_tokens: P.
 
         Returns:
             (B, H, n, n), at least float32.
@@ -43,6 +44,7 @@ class DenseGaussianAugment(GaussianAugment):
         if tuple(grid) != self.grid:
             raise ValueError(f'the dense form is built for the grid {self.grid}, the input has '
                              f'{tuple(grid)}: build the model with the img_size of the input')
+        q = q[..., num_prefix_tokens:, :]
         log_var, log_alpha = (linear(q).to(torch.promote_types(q.dtype, torch.float32))
                               for linear in (self.log_var, self.log_alpha))
         variance = self.variance(log_var, grid) + stabiliser(self.grid)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..addon.grid import in_backward
-from ..layers import GaussianAugment, GaussianFactors, Grid, gaussian_bias
+from ..layers import GaussianAugment, GaussianFactors, gaussian_bias
 from ..layers.gaussian import stabiliser
 from ..metrics import (attention_distance, attention_entropy, class_alignment, grid_diagonal,
                        patch_attention, prefix_share)
@@ -98,12 +98,13 @@ class LocalityMeter:
             values = values.unflatten(0, (-1, num_windows)).transpose(1, 2).flatten(2)
             self._add(layer.name, measure, values, broken)
 
-    def _note_gaussian(self, layer: str, gaug: GaussianAugment, args: tuple[Tensor, Grid],
+    def _note_gaussian(self, layer: str, gaug: GaussianAugment, args: tuple,
                        factors: GaussianFactors) -> None:
         """Keep the Gaussian of a layer until its weights, and what is allowed, are known."""
         if in_backward():
             return
-        queries, grid = args
+        queries, grid = args[:2]
+        queries = queries[..., queries.shape[-2] - factors.rows.shape[-2]:, :]  # those of patches
         variance = gaug.variance(gaug.log_var(queries).float(), grid) + stabiliser(gaug.grid)
         self._gaussians[layer] = dict(sigma=variance.sqrt(), factors=factors,
                                       alpha=F.softplus(gaug.log_alpha(queries).float())[..., 0])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
