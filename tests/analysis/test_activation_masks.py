@@ -73,7 +73,7 @@ def test_activation_maps_are_the_features_in_their_places(family, grid):
     layer, x = feature_layers(model)[0], pictures(model)
     maps = activation_maps(model, layer, x)
     tokens = FeatureReader(model, [layer])(x)[0].reshape(2, *grid, -1)
-    assert torch.equal(maps, tokens)
+    torch.testing.assert_close(maps, tokens, rtol=1e-4, atol=1e-5)  # attention may be fused or not
 
 
 def test_drawing(tmp_path):

@@ -18,11 +18,10 @@ BLOCK = (TOKENS * C * 3 * C + 2 * TOKENS * TOKENS * C + TOKENS * C * C  # qkv, a
          + 2 * TOKENS * C * 4 * C + 2 * 5 * TOKENS * C)  # MLP, norms
 PLAIN = PATCHES * C * 3 * 16 * 16 + DEPTH * BLOCK + 5 * TOKENS * C + C * CLASSES
 QUERIES = HEADS * PATCHES
-GAUSSIAN = (QUERIES * (D + 1) * 3  # variances and strength; queries are a strided view of q, k, v,
-            # so torch adds the bias in an operator of its own
+GAUSSIAN = (HEADS * TOKENS * D * 3  # variances and strength
             + QUERIES * (3 * 2 + 1 + 2 * 2)  # 3 steps to a variance, softplus, eps and reciprocal
             + 5 * (H * H + W * W)  # the squared offsets, negative
-            + QUERIES * (2 * (H + W) + H))  # exponents, exponentials, strength on the rows
+            + QUERIES * (2 * (H + W) + 2 + H))  # exponents, exponentials; log strength, on the rows
 PAIRS = HEADS * PATCHES * PATCHES
 
 
