@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Of a tile, for each thread: 2 MiB of float32, about a second-level cache.
-ELEMENTS_PER_THREAD = 2 ** 19
+# Of a tile, for each thread: 1 MiB of float32, about a second-level cache.
+ELEMENTS_PER_THREAD = 2 ** 18
 # Rows of a tile whose length is a multiple of this keep the matrix products at full speed.
 ALIGNMENT = 32
 LOG2_E = math.log2(math.e)
@@ -54,14 +54,19 @@ def reason_against_tiled(mask: Tensor | None, dropout_p: float) -> str | None:
 
 
 def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
-    """Cut (G, N, N) logits into (heads, queries): several heads where they are small, a block of
-    queries of one head where it is large."""
-    elements = ELEMENTS_PER_THREAD * torch.get_num_threads()
-    heads = max(1, elements // num_tokens ** 2)
-    blocks = math.ceil(num_tokens ** 2 / elements)
-    queries = num_tokens if blocks == 1 else \
-        ALIGNMENT * math.ceil(num_tokens / blocks / ALIGNMENT)
+    """Cut (G, N, N) logits into (heads, queries): as many heads as fit, but one for each thread;
+    where these are too large, a block of their queries."""
+    threads = torch.get_num_threads()
+    elements = ELEMENTS_PER_THREAD * threads
+    heads = even_size(num_heads, max(threads, elements // num_tokens ** 2), threads)
+    queries = even_size(num_tokens, elements // (heads * num_tokens), ALIGNMENT)
     return itertools.product(parts(num_heads, heads), parts(num_tokens, queries))
+
+
+def even_size(total: int, limit: int, multiple: int) -> int:
+    """Size of equal parts of ``total``, about ``limit`` at most, rounded up to a multiple."""
+    count = math.ceil(total / max(1, limit))
+    return min(total, multiple * math.ceil(total / count / multiple))
 
 
 def parts(total: int, size: int) -> list[slice]:
@@ -174,6 +179,7 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols:
         grad_v[heads].baddbmm_(weights.to(v.dtype), grad_out[tile], beta=beta)
         change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(rows.dtype)
         change.sub_(mean[heads, :, queries]).mul_(weights)
+        del weights  # as large as a tile
         tile_rows, tile_cols = logits.factors(tile)
         between, patches = between_patches(change, tile_rows, tile_cols), logits.patch_queries(tile)
         grad_rows[heads, patches] = (between * tile_cols).sum(2).transpose(1, 2)

@@ -107,21 +107,19 @@ def test_large_logits_neither_overflow_nor_vanish():
     assert relative_error(out.double(), expected) < 1e-4
 
 
-@pytest.mark.parametrize('threads, heads, tokens, elements', [
-    (1, 6, 1025, 2 ** 18), (2, 24, 197, 2 ** 19), (2, 24, 197, 2 ** 20), (1, 5, 64, 10 ** 4),
-    (1, 2, 50, 1), (3, 7, 1, 100)])
-def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, monkeypatch):
+@pytest.mark.parametrize('threads, heads, tokens, elements, expected', [
+    (1, 6, 1025, 2 ** 18, (1, 224)), (2, 6, 1025, 2 ** 18, (2, 224)),
+    (2, 24, 197, 2 ** 18, (12, 197)),
+    (2, 24, 197, 2 ** 20, (24, 197)), (1, 5, 64, 10 ** 4, (2, 64)), (1, 2, 50, 1, (1, 32)),
+    (3, 7, 1, 100, (7, 1)), (8, 3, 1025, 2 ** 18, (3, 544))])
+def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, expected, monkeypatch):
     monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: threads)
     seen = torch.zeros(heads, tokens, dtype=torch.int)
     for tile in tiles(heads, tokens):
         seen[tile] += 1
-        rows = tile[1].stop - tile[1].start
-        num_heads = tile[0].stop - tile[0].start
-        assert num_heads == 1 or rows == tokens
-        limit = max(elements * threads, tokens * 2 * tiled.ALIGNMENT)
-        assert num_heads * rows * tokens <= limit + tokens * tiled.ALIGNMENT
     assert (seen == 1).all()
+    assert tuple(part.stop for part in next(tiles(heads, tokens))) == expected
 
 
 def test_parts():
