@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Grid = tuple[int, int]
+LOG2_E = math.log2(math.e)
 
 # Both keep numbers inside float16's range of 65504: the exponent (an offset over the smallest
 # eps, 0.1) and its slope (the largest offset over eps^2, twice).
@@ -79,16 +80,18 @@ def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
         GaussianFactors in the dtype of ``variance``; n * (h + w) exponentials a head.
     """
     height, width = grid
-    precision = (variance + eps).reciprocal()
+    # To base 2, since torch evaluates exp2 in a third of the time of exp on a CPU.
+    precision = (variance + eps).reciprocal() * LOG2_E
+    # The strength enters under the exponential, so that autograd keeps one tensor less.
+    strength = alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log2()
     # Only the distance from a query's row (column) to each row (column) matters: h*h and w*w
     # numbers. Queries are row-major, so the row term repeats along w and the column term along h.
-    rows = -squared_offsets(height, max_offset, variance)[:, None, :] \
-        * precision[..., 0].unflatten(-1, grid)[..., None]
+    rows = torch.addcmul(strength.unflatten(-2, grid),
+                         -squared_offsets(height, max_offset, variance)[:, None, :],
+                         precision[..., 0].unflatten(-1, grid)[..., None])
     cols = -squared_offsets(width, max_offset, variance) \
         * precision[..., 1].unflatten(-1, grid)[..., None]
-    # The strength enters under the exponential, so that autograd keeps one tensor less.
-    rows = rows + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log().unflatten(-2, grid)
-    return GaussianFactors(rows.exp().flatten(2, 3), cols.exp().flatten(2, 3))
+    return GaussianFactors(rows.exp2().flatten(2, 3), cols.exp2().flatten(2, 3))
 
 
 def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:

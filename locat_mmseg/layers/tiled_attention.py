@@ -19,11 +19,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Of a tile, for each thread: 1 MiB of float32, about a second-level cache.
-ELEMENTS_PER_THREAD = 2 ** 18
+from .gaussian import LOG2_E
+
+# Of all tiles in memory at once, for each thread: 2 MiB of float32, about a second-level cache.
+ELEMENTS_PER_THREAD = 2 ** 19
 # Rows of a tile whose length is a multiple of this keep the matrix products at full speed.
 ALIGNMENT = 32
-LOG2_E = math.log2(math.e)
 
 Tile = tuple[slice, slice]
 
@@ -53,11 +54,17 @@ def reason_against_tiled(mask: Tensor | None, dropout_p: float) -> str | None:
     return None
 
 
-def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
+def tiles(num_heads: int, num_tokens: int, at_once: int = 1) -> Iterator[Tile]:
     """Cut (G, N, N) logits into (heads, queries): as many heads as fit, but one for each thread;
-    where these are too large, a block of their queries."""
+    where these are too large, a block of their queries.
+
+    Args:
+        num_heads: G.
+        num_tokens: N.
+        at_once: how many tensors of a tile's size are in memory together.
+    """
     threads = torch.get_num_threads()
-    elements = ELEMENTS_PER_THREAD * threads
+    elements = ELEMENTS_PER_THREAD * threads // at_once
     heads = even_size(num_heads, max(threads, elements // num_tokens ** 2), threads)
     queries = even_size(num_tokens, elements // (heads * num_tokens), ALIGNMENT)
     return itertools.product(parts(num_heads, heads), parts(num_tokens, queries))
@@ -171,7 +178,7 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols:
     grad_q, grad_k, grad_v, grad_rows, grad_cols = (t.flatten(0, 1) for t in gradients)
     # Per query, the mean of the weights' gradient under the weights.
     mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(log_sums)
-    for tile in tiles(*values.shape[:2]):
+    for tile in tiles(*values.shape[:2], at_once=2):
         heads, queries = tile
         # Sums over the queries: a head's first block overwrites what was in memory.
         beta = 0 if queries.start == 0 else 1
