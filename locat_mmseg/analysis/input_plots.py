@@ -1,0 +1,126 @@
+"""Plots of scores with separated tokens and with changed inputs, models side by side."""
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from .class_token_scores import ISOLATED, ONLY, PLAIN
+from .robustness import NORMALISED, WHOLE, Row
+
+UNITS = dict(top1='top-1 [%]', top5='top-5 [%]', mIoU='mIoU [%]', aAcc='pixel accuracy [%]')
+MARKERS = 'osD^vPX*'
+
+
+def main_score(rows: Sequence[Row]) -> str:
+    """The score to draw: the first of `NORMALISED` that rows have, mIoU before pixel accuracy."""
+    return next(name for name in NORMALISED if name in rows[0])
+
+
+def plot_layers(rows: Sequence[Row]) -> Figure:
+    """Scores with the class token isolated up to a layer, and alone from it on; plain as dashes.
+
+    Args:
+        rows: of `class_token_scores`, some with a layer.
+    """
+    score = main_score(rows)
+    found = [name for name in (ISOLATED, ONLY) if any(row['experiment'] == name for row in rows)]
+    figure = Figure(figsize=(4.5 * len(found), 3.6), layout='constrained')
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for axes, experiment in zip(panels, found):
+        for number, name in enumerate(names_of(rows)):
+            own = [row for row in rows if row['model'] == name]
+            points = [row for row in own if row['experiment'] == experiment]
+            axes.plot([row['layer'] for row in points], [row[score] for row in points],
+                      color=f'C{number}', marker=MARKERS[number % len(MARKERS)], label=name)
+            plain, = (row[score] for row in own if row['experiment'] == PLAIN)
+            axes.axhline(plain, color=f'C{number}', linestyle='--', linewidth=1)
+        finish(axes, 'layer L', UNITS[score], f'{experiment}, '
+               f'{"blocks before L" if experiment == ISOLATED else "blocks from L on"}')
+    panels[0].legend()
+    return figure
+
+
+def plot_heat_maps(maps: Sequence[tuple[str, Tensor]]) -> Figure:
+    """Top-1 (h, w) of each patch alone, by its position; a panel for each model."""
+    figure = Figure(figsize=(3.6 * len(maps), 3.2), layout='constrained')
+    for axes, (name, values) in zip(figure.subplots(1, len(maps), squeeze=False)[0], maps):
+        image = axes.imshow(values.numpy(), cmap='viridis')
+        axes.set(title=f'{name}: {values.min():.1f} to {values.max():.1f} %', xticks=[],
+                 yticks=[])
+        figure.colorbar(image, ax=axes, label='top-1 of the patch alone [%]')
+    return figure
+
+
+def plot_changes(rows: Sequence[Row], labels: dict[str, str]) -> Figure:
+    """Score against the value of each kind of change, and as percentage of the whole picture's.
+
+    Args:
+        rows: of `robustness.score_changes`.
+        labels: of the axis, by kind of change.
+    """
+    score = main_score(rows)
+    kinds = list(dict.fromkeys(row['change'] for row in rows if row['change'] != WHOLE))
+    figure = Figure(figsize=(9, 3.2 * len(kinds)), layout='constrained')
+    panels = figure.subplots(len(kinds), 2, squeeze=False)
+    for kind, line in zip(kinds, panels):
+        for axes, key, unit in zip(line, (score, f'normalised_{score}'),
+                                   (UNITS[score], '% of the score on whole pictures')):
+            for number, name in enumerate(names_of(rows)):
+                points = sorted((row['value'], row[key]) for row in rows
+                                if (row['model'], row['change']) == (name, kind)
+                                and row[key] is not None)
+                axes.plot(*zip(*points), color=f'C{number}', label=name,
+                          marker=MARKERS[number % len(MARKERS)])
+            finish(axes, labels[kind], unit, kind)
+    panels[0, 0].legend()
+    return figure
+
+
+def plot_parts(rows: Sequence[Row]) -> Figure:
+    """Normalised scores of foreground and background, a bar for each model."""
+    scores = [name for name in ('top1', 'top5', 'mIoU') if name in rows[0]]
+    figure = Figure(figsize=(4.5 * len(scores), 3.4), layout='constrained')
+    names = names_of(rows)
+    for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores):
+        for number, name in enumerate(names):
+            bars = [row for row in rows if row['model'] == name and row['change'] != WHOLE]
+            axes.bar([place + number / (len(names) + 1) for place in range(len(bars))],
+                     [row[f'normalised_{score}'] or 0 for row in bars], 1 / (len(names) + 1),
+                     label=name, hatch=['', '//', 'xx', '..'][number % 4], edgecolor='white')
+            axes.set_xticks(range(len(bars)), [row['change'] for row in bars])
+        finish(axes, '', f'{score}: % of the whole', score)
+    axes.legend()
+    return figure
+
+
+def plot_responses(rows: Sequence[Row]) -> Figure:
+    """What is left of the features' responses, by relative depth; a panel for each kind of change.
+
+    Args:
+        rows: of `feature_responses`, with the ``model``.
+    """
+    kinds = list(dict.fromkeys(row['change'] for row in rows))
+    figure = Figure(figsize=(4.5 * len(kinds), 3.4), layout='constrained')
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds):
+        for number, name in enumerate(names_of(rows)):
+            ratios = [row['ratio'] for row in rows if (row['model'], row['change']) == (name, kind)]
+            points = [((place + 1) / len(ratios), ratio) for place, ratio in enumerate(ratios)
+                      if ratio is not None]
+            axes.plot(*zip(*points), color=f'C{number}', label=name,
+                      marker=MARKERS[number % len(MARKERS)])
+        finish(axes, 'layer / number of layers', 'response to copies / to the picture', kind)
+    axes.legend()
+    return figure
+
+
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Names of the models, in their order."""
+    return list(dict.fromkeys(row['model'] for row in rows))
+
+
+def finish(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
+    """Labels and a faint grid."""
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
