@@ -71,7 +71,7 @@ def test_count_does_not_depend_on_fused_attention():
     ('vit_base_patch16_224', 17.58, 17.60, 17.64),
 ])
 def test_figures_of_the_paper(name, plain, separable, dense):
-    """The paper's 1.27 and 17.64 G are those of the dense form; the separable one needs less."""
+    """The dense form has the paper's 1.27 and 17.64 G; the separable one needs less."""
     with torch.device('meta'):  # no memory for weights that nobody uses
         counts = [flops(convert(timm.create_model(name)), (1, 3, 224, 224)) / 1e9
                   for convert in (nn.Identity(), add_gaug, add_dense_gaug)]
