@@ -1,7 +1,6 @@
 """The ablation study: what is done is not repeated, and all of it has the same settings."""
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 from tiny_runs import load_tool
@@ -15,31 +14,33 @@ class Interrupted(Exception):
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """Runs the study with a stand-in for tools/train.py; the n-th call of that is interrupted."""
-    def fake_run(command, stdout, stderr):
-        work_dir = command[command.index('--work-dir') + 1]
-        fake_run.calls.append(work_dir.removeprefix(f'{tmp_path}/'))
-        (tmp_path / work_dir / 'now/vis_data').mkdir(parents=True, exist_ok=True)
-        (tmp_path / work_dir / 'last_checkpoint').write_text('/somewhere/epoch_1.pth')
-        metric = 'accuracy/top1' if work_dir.endswith('pretrain') else 'mIoU'
-        (tmp_path / work_dir / 'now/vis_data/scalars.json').write_text(
-            json.dumps({metric: float(len(fake_run.calls))}))
-        if len(fake_run.calls) == fake_run.fails:
+    """Runs the study with a stand-in for training; the n-th is interrupted."""
+    def fake_training(runs, tool):
+        run, = runs
+        if run.finished:
+            return
+        fake_training.calls.append(str(run.work_dir.relative_to(tmp_path)))
+        (run.work_dir / 'now/vis_data').mkdir(parents=True, exist_ok=True)
+        (run.work_dir / 'last_checkpoint').write_text('/somewhere/epoch_1.pth')
+        (run.work_dir / 'epoch_1.pth').touch()
+        (run.work_dir / 'now/vis_data/scalars.json').write_text(
+            json.dumps({run.metric: float(len(fake_training.calls)), 'step': 1}))
+        if len(fake_training.calls) == fake_training.fails:
             raise Interrupted
-        return SimpleNamespace(returncode=0)
+        run.conclude(0)
 
     def run(*argv, fails=None):
-        fake_run.calls, fake_run.fails = [], fails
+        fake_training.calls, fake_training.fails = [], fails
         monkeypatch.setattr(sys, 'argv', ['ablation_study.py', *argv, '--seeds', '0',
                                           '--work-dir', str(tmp_path)])
         STUDY.main()
-        return fake_run.calls
-    run.made = fake_run
-    monkeypatch.setattr(STUDY.subprocess, 'run', fake_run)
+        return fake_training.calls
+    run.made = fake_training
+    monkeypatch.setattr(STUDY, 'train_all', fake_training)
     return run
 
 
-def test_an_interrupted_study_repeats_the_interrupted_run_only(study, tmp_path):
+def test_an_interrupted_study_goes_on_with_the_interrupted_run(study, tmp_path):
     with pytest.raises(Interrupted):
         study('a.py', 'b.py', fails=4)
     assert study.made.calls[-1] == 'variant1_seed0/probe'
@@ -50,7 +51,7 @@ def test_an_interrupted_study_repeats_the_interrupted_run_only(study, tmp_path):
     assert results['+ GAug'] == {'0': {'pretrain': 3.0, 'probe': 1.0}}
 
 
-def test_a_pretraining_that_was_interrupted_after_a_validation_is_repeated(study):
+def test_a_pretraining_that_was_interrupted_after_a_validation_is_not_taken_as_done(study):
     with pytest.raises(Interrupted):
         study('a.py', 'b.py', fails=1)
     assert study('a.py', 'b.py')[0] == 'variant0_seed0/pretrain'

@@ -3,16 +3,17 @@ r"""Pre-train, then probe, each of plain, +GAug, +PRR and +both, over seeds: a t
     python tools/ablation_study.py configs/quickstart/locatvit_shapes.py \
         configs/quickstart/probe_locatvit_shapes.py --seeds 0 1 2
 
-Runs that are done are not repeated: started again, the study goes on where it stopped, with the
-same configs and options, which are in settings.json. The table (Markdown) and every number (JSON)
-are written to the work dir after each run.
+Runs that are done are not repeated: started again, the study goes on at the last checkpoint, with
+the same configs and options, which are in settings.json. The table (Markdown) and every number
+(JSON) are written to the work dir after each run.
 """
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 from statistics import mean, stdev
+
+from locat_mmseg.analysis.study_results import read_scores
+from locat_mmseg.openmmlab.training_run import TrainingRun, train_all
 
 VARIANTS = {  # the paper's ablation: arXiv 2603.04892
     'ViT': dict(gaug=False, prr=False),
@@ -37,30 +38,14 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(config: str, work_dir: Path, seed: int, options: list[str]) -> None:
-    """Run tools/train.py, its output in a file of the work dir, unless it is finished there."""
-    finished = work_dir / 'finished'
-    if finished.is_file():
-        return
-    work_dir.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(Path(__file__).with_name('train.py')), config, '--work-dir',
-               str(work_dir), '--seed', str(seed), '--cfg-options', *options]
-    with open(work_dir / 'output.txt', 'w') as output:
-        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
-    if code:
-        raise SystemExit(f'error: {" ".join(command)} ended with status {code}; see '
-                         f'{output.name}')
-    finished.touch()
-
-
-def last_metric(work_dir: Path, name: str) -> float:
-    """The last value of a validation metric that mmengine logged, in percent."""
-    logs = sorted(work_dir.glob('*/vis_data/scalars.json'))
-    records = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-    values = [record[name] for record in records if name in record]
-    if not values:
-        raise SystemExit(f'error: no {name} in {work_dir}: the config must validate at its end')
-    return values[-1]
+def train(config: str, work_dir: Path, seed: int, options: list[str]) -> float:
+    """Run tools/train.py unless it is finished in the work dir; the last score in percent."""
+    run = TrainingRun(config, work_dir, seed, METRICS[work_dir.name], options)
+    train_all([run], Path(__file__).with_name('train.py'))
+    if run.failure:
+        raise SystemExit(f'error: {run.failure}')
+    scores = read_scores(work_dir, run.metric)
+    return scores[max(scores)]
 
 
 def run_variant(args: argparse.Namespace, work_dir: Path, seed: int, gaug: bool,
@@ -68,12 +53,12 @@ def run_variant(args: argparse.Namespace, work_dir: Path, seed: int, gaug: bool,
     """Pre-train and probe one variant; its metrics."""
     pretrain, probe = work_dir / 'pretrain', work_dir / 'probe'
     gaug_option = f'model.backbone.gaug={gaug}'
-    train(args.pretrain, pretrain, seed,
-          [gaug_option, f'model.neck.refine={prr}', *args.pretrain_options])
+    top1 = train(args.pretrain, pretrain, seed,
+                 [gaug_option, f'model.neck.refine={prr}', *args.pretrain_options])
     checkpoint = pretrain / Path((pretrain / 'last_checkpoint').read_text()).name
-    train(args.probe, probe, seed,
-          [gaug_option, f'model.backbone.init_cfg.checkpoint={checkpoint}', *args.probe_options])
-    return {name: last_metric(work_dir / name, metric) for name, metric in METRICS.items()}
+    miou = train(args.probe, probe, seed, [
+        gaug_option, f'model.backbone.init_cfg.checkpoint={checkpoint}', *args.probe_options])
+    return {'pretrain': top1, 'probe': miou}
 
 
 def check_settings(args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 A page is a list of parts, each a string of HTML made by `paragraph`, `table` or `figures`. It is
 laid out for narrow and wide screens alike: figures keep the size they were drawn at and flow into
-as many columns as fit, tables scroll by themselves.
+as many columns as fit, tables scroll by themselves under their first column.
 """
 import base64
 import io
@@ -20,18 +20,26 @@ _NO_METADATA = dict.fromkeys(('Date', 'Creator', 'Format', 'Type'))
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-       max-width: 1240px; margin: 0 auto; padding: 0 14px 40px; overflow-wrap: anywhere; }
+       max-width: 1280px; margin: 0 auto; padding: 0 14px 40px; overflow-wrap: anywhere; }
 h1 { font-size: 1.5em; line-height: 1.25; } h2 { font-size: 1.2em; margin-top: 1.8em; }
 p { max-width: 75ch; }
 .figures { display: flex; flex-wrap: wrap; gap: 20px; }
 figure { margin: 0; max-width: 100%; } figure img { max-width: 100%; height: auto; display: block; }
 figcaption { font-size: 0.875em; max-width: 369px; color: #444; }
-.table { overflow-x: auto; }
+.table { overflow-x: auto; background: /* a shadow at the right where there is more */
+         linear-gradient(#fff, #fff) right / 14px 100% no-repeat local,
+         linear-gradient(to left, #0004, #0000) right / 14px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.875em; }
 caption { text-align: left; color: #444; padding: 4px 0; }
-th, td { padding: 3px 10px; text-align: right; white-space: nowrap;
-         border-bottom: 1px solid #ddd; }
-th { vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
+caption span { display: inline-block; position: sticky; left: 0;
+               max-width: min(75ch, 100vw - 28px); }
+th, td { padding: 3px 5px; text-align: right; vertical-align: top; border-bottom: 1px solid #ddd;
+         overflow-wrap: normal; }
+th { vertical-align: bottom; } td { white-space: pre; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+td:nth-child(2):last-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+th:nth-child(2):last-child { text-align: left; }
+@media (max-width: 600px) { td:first-child { white-space: normal; } }
 """
 
 
@@ -59,7 +67,7 @@ def paragraph(text: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = '') -> str:
-    """A table; numbers as `number` writes them.
+    """A table; numbers as `number` writes them, line breaks within a cell are kept.
 
     Raises:
         ValueError: if a row is not as long as the header.
@@ -69,8 +77,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
         if len(row) != len(header):
             raise ValueError(f'row {tuple(row)} has {len(row)} cells for {len(header)} columns '
                              f'{tuple(header)}')
-        lines.append(''.join(f'<td>{escape(number(cell))}</td>' for cell in row))
-    title = f'<caption>{escape(caption)}</caption>' if caption else ''
+        first, *others = (escape(number(cell)) for cell in row)
+        lines.append(f'<td>{first.replace("_", "_<wbr>")}</td>'  # may be broken there
+                     + ''.join(f'<td>{cell}</td>' for cell in others))
+    title = f'<caption><span>{escape(caption)}</span></caption>' if caption else ''
     head = ''.join(f'<th scope="col">{escape(name)}</th>' for name in header)
     body = '\n'.join(f'<tr>{line}</tr>' for line in lines)
     return (f'<div class="table" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>\n'
