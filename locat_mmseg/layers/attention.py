@@ -105,7 +105,7 @@ def choose_backend(q: Tensor, gaussian: GaussianFactors | None = None, mask: Ten
 
 
 def _is_exporting() -> bool:
-    """Whether the model is being written for another runtime, which lacks this package's kernels."""
+    """Whether the model is being written for another runtime, without this package's operators."""
     is_exporting = getattr(torch.compiler, 'is_exporting', bool)  # torch 2.6 has none
     return torch.jit.is_tracing() or is_exporting()
 

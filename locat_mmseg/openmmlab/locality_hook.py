@@ -26,8 +26,8 @@ class LocalityHook(Hook):
     """Measures attention distance and entropy per layer and head every so often.
 
     Before the first iteration, then every ``interval`` epochs or iterations, and at the end; on
-    whole images of ``val_dataloader``, with the weights being trained (not their EMA). The minimum and
-    the mean of each layer go to the log and the visualizer backends as ``locality/...``; all
+    whole images of ``val_dataloader``, with the weights being trained (not their EMA). The minimum
+    and the mean of each layer go to the log and the visualizer backends as ``locality/...``; all
     numbers to a file in the work dir, one JSON object a line: ``epoch`` and ``iter`` (completed)
     and what `Locality` holds. A resumed run goes on with the file; a new one begins it anew.
 

@@ -230,7 +230,8 @@ def test_context_manager_forces_a_back_end(monkeypatch):
     (197, True, {}, 'tiled'), (197, False, {}, 'tiled'), (1025, True, {}, 'tiled'),
     (49, True, {}, 'explicit'), (144, True, {}, 'explicit'), (49, False, {}, 'sdpa'),
     (197, True, {'dropout_p': 0.1}, 'sdpa'), (197, False, {'mask': torch.zeros(1)}, 'tiled'),
-    (197, True, {'mask': torch.zeros(1, requires_grad=True)}, 'sdpa'), (49, True, {'dropout_p': 0.1}, 'explicit'),
+    (197, True, {'mask': torch.zeros(1, requires_grad=True)}, 'sdpa'),
+    (49, True, {'dropout_p': 0.1}, 'explicit'),
 ], ids=str)
 def test_choice_on_a_cpu(tokens, training, options, expected):
     q = torch.empty(1, 1, tokens, 8)
