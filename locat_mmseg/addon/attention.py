@@ -16,8 +16,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import (GaussianAugment, GaussianFactors, Grid, attend, attention_bias,
-                      attention_weights)
+from ..layers import GaussianAugment, GaussianFactors, Grid, attend, attention_weights
 from .grid import TokenGrid
 
 
@@ -66,7 +65,7 @@ class GaussianAttention:
             dropout_p = self.attn_drop.p if self.training else 0.
             x = attend(q, k, v, gaussian, mask, dropout_p)
         else:  # as in timm, the weights pass through a module, where a hook finds them
-            x = self.attn_drop(attention_weights(q, k, attention_bias(q, gaussian, mask))) @ v
+            x = self.attn_drop(attention_weights(q, k, gaussian, mask)) @ v
         return x.transpose(1, 2).flatten(2)
 
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from .flex_attention import flex_attend, reason_against_flex
 from .gaussian import GaussianFactors, gaussian_bias
-from .tiled_attention import reason_against_tiled, tiled_attention
+from .tiled_attention import is_forward_mode, reason_against_tiled, tiled_attention
 
 BACKENDS = ('flex', 'tiled', 'sdpa', 'explicit')
 
@@ -28,12 +28,12 @@ BACKENDS = ('flex', 'tiled', 'sdpa', 'explicit')
 # plain forms to be the fastest on a CPU.
 WINDOW_TOKENS = 144
 
-_forced: list[str] = []
+_forced: str | None = None
 
 
 @contextmanager
 def attention_backend(name: str) -> Iterator[None]:
-    """Force one back end of `attend` while the context is open.
+    """Force one back end of `attend` while the context is open, in all threads.
 
     Args:
         name: one of `BACKENDS`.
@@ -41,12 +41,13 @@ def attention_backend(name: str) -> Iterator[None]:
     Raises:
         ValueError: if there is no such back end; `attend` itself raises if it can't serve an input.
     """
+    global _forced
     _check_name(name)
-    _forced.append(name)
+    before, _forced = _forced, name
     try:
         yield
     finally:
-        _forced.pop()
+        _forced = before
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = None,
@@ -58,22 +59,21 @@ def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = N
         q, k, v: (B, H, N, d).
         gaussian: factors of the last n of the N tokens; the first P = N - n are prefix tokens,
             which neither give nor receive a Gaussian.
-        mask: broadcastable to (B, H, N, N). Boolean: True means keep. Float: added to the logits.
+        mask: broadcastable to (B, H, N, N). Boolean: True means keep; a query that may see no key
+            gets 0. Float: added to the logits.
         dropout_p: dropout of the attention weights.
         backend: one of `BACKENDS`; by default that of an open `attention_backend`, else the
-            fastest that can serve. Second derivatives exist with 'explicit' only.
+            fastest that can serve. 'flex' and 'tiled' have first derivatives alone, and not those
+            of `torch.func`.
 
     Returns:
         (B, H, N, d).
 
     Raises:
-        ValueError: if there are more Gaussians than tokens, or the asked back end can't serve.
+        ValueError: if the shapes do not fit, or the asked back end can't serve.
     """
-    if gaussian is not None and gaussian.rows.shape[-2] > q.shape[-2]:
-        raise ValueError(f'Gaussian factors of {gaussian.rows.shape[-2]} patches for '
-                         f'{q.shape[-2]} tokens: there must be at least as many tokens')
-    if backend is None and _forced:
-        backend = _forced[-1]
+    _check_shapes(q, k, v, gaussian)
+    backend = backend or _forced
     if backend is None:
         backend = choose_backend(q, gaussian, mask, dropout_p)
     else:
@@ -83,16 +83,18 @@ def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = N
         return flex_attend(q, k, v, *gaussian, mask)
     if backend == 'tiled':
         return tiled_attention(q, k, v, *gaussian, mask)
-    bias = attention_bias(q, gaussian, mask)
     if backend == 'sdpa':
+        bias = attention_bias(q, gaussian, mask)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout_p)
-    weights = F.dropout(attention_weights(q, k, bias), dropout_p, training=dropout_p > 0)
-    return weights @ v
+    weights = attention_weights(q, k, gaussian, mask)
+    return F.dropout(weights, dropout_p, training=dropout_p > 0) @ v
 
 
 def choose_backend(q: Tensor, gaussian: GaussianFactors | None = None, mask: Tensor | None = None,
                    dropout_p: float = 0.0) -> str:
     """The fastest back end that can serve an input; arguments as of `attend`."""
+    if is_forward_mode(q):
+        return 'explicit'
     if gaussian is None or _is_exporting():
         return 'sdpa'
     if q.device.type == 'cuda' and reason_against_flex(q, mask, dropout_p) is None:
@@ -101,13 +103,29 @@ def choose_backend(q: Tensor, gaussian: GaussianFactors | None = None, mask: Ten
         return 'sdpa'
     if q.shape[-2] <= WINDOW_TOKENS:
         return 'explicit' if torch.is_grad_enabled() else 'sdpa'
-    return 'sdpa' if reason_against_tiled(mask, dropout_p) else 'tiled'
+    return 'sdpa' if reason_against_tiled(q, mask, dropout_p) else 'tiled'
 
 
 def _is_exporting() -> bool:
     """Whether the model is being written for another runtime, without this package's operators."""
     is_exporting = getattr(torch.compiler, 'is_exporting', bool)  # torch 2.6 has none
     return torch.jit.is_tracing() or is_exporting()
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None) -> None:
+    if not q.shape[:3] == k.shape[:3] == v.shape[:3]:
+        raise ValueError(f'q, k and v have the shapes {tuple(q.shape)}, {tuple(k.shape)} and '
+                         f'{tuple(v.shape)}: batch, heads and tokens must be the same; expand what '
+                         'is shared')
+    if gaussian is None:
+        return
+    rows, cols = (tuple(factor.shape) for factor in gaussian)
+    if rows[-2] > q.shape[-2]:
+        raise ValueError(f'Gaussian factors of {rows[-2]} patches for {q.shape[-2]} tokens: there '
+                         'must be at least as many tokens')
+    if rows[:2] != tuple(q.shape[:2]) or rows[:3] != cols[:3] or rows[2] != rows[3] * cols[3]:
+        raise ValueError(f'Gaussian factors of the shapes {rows} and {cols} for q of '
+                         f'{tuple(q.shape)}: expected (B, H, h*w, h) and (B, H, h*w, w)')
 
 
 def _check_name(backend: str) -> None:
@@ -121,23 +139,32 @@ def _check_serves(backend: str, q: Tensor, gaussian: GaussianFactors | None, mas
         return
     reason = 'there is no Gaussian' if gaussian is None else \
         reason_against_flex(q, mask, dropout_p) if backend == 'flex' else \
-        reason_against_tiled(mask, dropout_p)
+        reason_against_tiled(q, mask, dropout_p)
     if reason:
         raise ValueError(f'attention back end {backend!r} cannot serve this input: {reason}; take '
                          "'sdpa' or 'explicit', or leave the choice open")
 
 
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The attention matrix (B, H, N, N), rows summing to 1; ``bias`` is boolean or additive."""
+def attention_weights(q: Tensor, k: Tensor, gaussian: GaussianFactors | None = None,
+                      mask: Tensor | None = None) -> Tensor:
+    """The attention matrix (B, H, N, N), rows summing to 1; arguments as of `attend`."""
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    if bias is not None:
-        logits = logits.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool \
-            else logits + bias
-    return logits.softmax(dim=-1)
+    if mask is None or mask.dtype != torch.bool:
+        bias = attention_bias(q, gaussian, mask)
+        return (logits if bias is None else logits + bias).softmax(dim=-1)
+    if gaussian is not None:
+        logits = logits + attention_bias(q, gaussian)
+    return masked_softmax(logits, mask)
+
+
+def masked_softmax(logits: Tensor, keep: Tensor) -> Tensor:
+    """Softmax over the kept keys; 0 for a query that keeps none, where it would be 0 / 0."""
+    weights = logits.masked_fill(~keep, torch.finfo(logits.dtype).min).softmax(dim=-1)
+    return weights.masked_fill(~keep, 0)
 
 
 def attention_bias(q: Tensor, gaussian: GaussianFactors | None,
-                   mask: Tensor | None) -> Tensor | None:
+                   mask: Tensor | None = None) -> Tensor | None:
     """Gaussian and mask as one bias that scaled dot-product attention takes, or None."""
     if gaussian is None:
         return mask

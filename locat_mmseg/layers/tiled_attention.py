@@ -18,11 +18,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .gaussian import LOG2_E
 
-# Of all tiles in memory at once, for each thread: 2 MiB of float32, about a second-level cache.
-ELEMENTS_PER_THREAD = 2 ** 19
+# Of a tile, for each thread: 1 MiB of float32, about a second-level cache.
+ELEMENTS_PER_THREAD = 2 ** 18
 # Rows of a tile whose length is a multiple of this keep the matrix products at full speed.
 ALIGNMENT = 32
 
@@ -42,11 +43,15 @@ def tiled_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
     Returns:
         (B, H, N, d).
     """
+    if torch.is_autocast_enabled(q.device.type):  # as torch's own attention does
+        q, k, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, k, v))
     return _forward(q, k, v, rows, cols, mask)[0]
 
 
-def reason_against_tiled(mask: Tensor | None, dropout_p: float) -> str | None:
+def reason_against_tiled(q: Tensor, mask: Tensor | None, dropout_p: float) -> str | None:
     """Why `tiled_attention` cannot serve this input, or None if it can."""
+    if is_forward_mode(q):
+        return 'it has no forward-mode derivative'
     if dropout_p:
         return 'it computes each weight twice and has no dropout'
     if mask is not None and mask.requires_grad:
@@ -54,17 +59,16 @@ def reason_against_tiled(mask: Tensor | None, dropout_p: float) -> str | None:
     return None
 
 
-def tiles(num_heads: int, num_tokens: int, at_once: int = 1) -> Iterator[Tile]:
-    """Cut (G, N, N) logits into (heads, queries): as many heads as fit, but one for each thread;
-    where these are too large, a block of their queries.
+def is_forward_mode(q: Tensor) -> bool:
+    """Whether a derivative is being computed along with the values."""
+    return not torch.compiler.is_compiling() and forward_ad.unpack_dual(q).tangent is not None
 
-    Args:
-        num_heads: G.
-        num_tokens: N.
-        at_once: how many tensors of a tile's size are in memory together.
-    """
+
+def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
+    """Cut (G, N, N) logits into (heads, queries): as many heads as fit, but one for each thread;
+    where these are too large, a block of their queries."""
     threads = torch.get_num_threads()
-    elements = ELEMENTS_PER_THREAD * threads // at_once
+    elements = ELEMENTS_PER_THREAD * threads
     heads = even_size(num_heads, max(threads, elements // num_tokens ** 2), threads)
     queries = even_size(num_tokens, elements // (heads * num_tokens), ALIGNMENT)
     return itertools.product(parts(num_heads, heads), parts(num_tokens, queries))
@@ -72,8 +76,8 @@ def tiles(num_heads: int, num_tokens: int, at_once: int = 1) -> Iterator[Tile]:
 
 def even_size(total: int, limit: int, multiple: int) -> int:
     """Size of equal parts of ``total``, about ``limit`` at most, rounded up to a multiple."""
-    count = math.ceil(total / max(1, limit))
-    return min(total, multiple * math.ceil(total / count / multiple))
+    count = max(1, math.ceil(total / max(1, limit)))
+    return max(1, min(total, multiple * math.ceil(total / count / multiple)))
 
 
 def parts(total: int, size: int) -> list[slice]:
@@ -126,7 +130,10 @@ class TiledLogits:
         if mask.dtype == torch.bool:
             logits.masked_fill_(~mask, -torch.inf)
         else:
-            logits.add_(mask, alpha=LOG2_E)
+            # The lowest finite number stays one.
+            lowest = torch.finfo(logits.dtype).min
+            scaled = (mask.to(logits.dtype) * LOG2_E).clamp_(min=lowest)
+            logits.add_(scaled.masked_fill_(mask == -torch.inf, -torch.inf))
 
 
 def between_patches(tile: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
@@ -151,8 +158,10 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         weights = logits.tile(tile)
-        largest = weights.amax(1, keepdim=True)
-        sums = weights.sub_(largest).exp2_().sum(1, keepdim=True)
+        # A query whose keys are all masked gets weights of 0, not 0 / 0.
+        finfo = torch.finfo(weights.dtype)
+        largest = weights.amax(1, keepdim=True).clamp_(min=finfo.min)
+        sums = weights.sub_(largest).exp2_().sum(1, keepdim=True).clamp_(min=finfo.tiny)
         log_sums[heads, :, queries] = largest.add_(sums.log2())
         product = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
         flat_out[tile] = product.div_(sums.transpose(1, 2))
@@ -161,9 +170,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
 
 @_forward.register_fake
 def _outputs(q, k, v, rows, cols, mask):
-    batch, num_heads, num_tokens, width = v.shape
+    batch, num_heads, num_tokens = v.shape[:3]
     # Tokens before heads in memory: to concatenate the heads later moves nothing.
-    out = v.new_empty(batch, num_tokens, num_heads, width).transpose(1, 2)
+    out = torch.empty_permuted(v.shape, (0, 2, 1, 3), dtype=v.dtype, device=v.device)
     return out, rows.new_empty(batch * num_heads, 1, num_tokens)
 
 
@@ -178,7 +187,7 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols:
     grad_q, grad_k, grad_v, grad_rows, grad_cols = (t.flatten(0, 1) for t in gradients)
     # Per query, the mean of the weights' gradient under the weights.
     mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(log_sums)
-    for tile in tiles(*values.shape[:2], at_once=2):
+    for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         # Sums over the queries: a head's first block overwrites what was in memory.
         beta = 0 if queries.start == 0 else 1

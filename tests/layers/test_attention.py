@@ -142,12 +142,11 @@ def test_hand_typed_attention(backend):
 
 def test_attention_weights_are_a_distribution():
     q, k, v, module = make_inputs()
-    bias = gaussian_bias(module(q[:, :, PREFIX:], GRID), PREFIX)
-    weights = attention_weights(q, k, bias)
+    weights = attention_weights(q, k, module(q[:, :, PREFIX:], GRID))
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     torch.testing.assert_close(weights @ v, attend(q, k, v, module(q[:, :, PREFIX:], GRID)))
     kept = MASKS['bool (N, N)']
-    assert (attention_weights(q, k, kept)[..., ~kept] == 0).all()
+    assert (attention_weights(q, k, mask=kept)[..., ~kept] == 0).all()
 
 
 @pytest.mark.parametrize('backend', PLAIN)
@@ -195,6 +194,65 @@ def test_compiles_in_one_graph(backend):
     for gradient, want in zip(torch.autograd.grad(actual.square().sum(), (q, k, v)), wanted,
                               strict=True):
         torch.testing.assert_close(gradient, want)
+
+
+@pytest.mark.parametrize('backend', ON_CPU)
+def test_query_that_sees_no_key(backend):
+    """It gets 0, as from torch's own attention, and spoils no gradient."""
+    q, k, v, module = make_inputs()
+    mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
+    mask[4] = False
+    out = attend(q, k, v, module(q[:, :, PREFIX:], GRID), mask, backend=backend)
+    assert (out[:, :, 4] == 0).all() and (out[:, :, 3] != 0).all()
+    gradients = torch.autograd.grad(out.square().sum(), (q, k, v))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert (gradients[0][:, :, 4] == 0).all()
+
+
+@pytest.mark.parametrize('backend', ON_CPU)
+def test_lowest_finite_mask(backend):
+    """Models mask with the lowest finite number, too: a row of it is even, not 0 / 0."""
+    q, k, v, module = make_inputs(torch.float32)
+    mask = torch.zeros(SIZE, SIZE)
+    mask[4] = torch.finfo(torch.float32).min
+    out = attend(q, k, v, module(q[:, :, PREFIX:], GRID), mask, backend=backend)
+    torch.testing.assert_close(out[:, :, 4], v.mean(dim=2))
+    assert all(t.isfinite().all() for t in torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+def test_forward_derivative():
+    """The automatic choice has one; a back end without it says so instead of giving 0."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 150, 4, dtype=torch.float64).unbind()
+    factors = GaussianFactors(*torch.rand(2, 1, 2, 150, 15, dtype=torch.float64))
+    factors = GaussianFactors(factors.rows, factors.cols[..., :10])
+
+    def derivative(backend: str | None) -> Tensor:
+        return torch.func.jvp(lambda q: attend(q, k, v, factors, backend=backend), (q, ),
+                              (torch.ones_like(q), ))[1]
+
+    step = 1e-6
+    expected = (attend(q + step, k, v, factors) - attend(q - step, k, v, factors)) / (2 * step)
+    torch.testing.assert_close(derivative(None), expected, rtol=1e-5, atol=1e-8)
+    with pytest.raises(ValueError, match='no forward-mode derivative'):
+        derivative('tiled')
+
+
+@pytest.mark.parametrize('shapes, message', [
+    (((2, 3, 9, 4), (2, 1, 9, 4), (2, 1, 9, 4)), 'must be the same; expand what is shared'),
+    (((2, 3, 9, 4), (2, 3, 9, 4), (1, 3, 9, 4)), r'\(1, 3, 9, 4\): batch, heads and tokens'),
+], ids=str)
+def test_shapes_that_do_not_fit(shapes, message):
+    with pytest.raises(ValueError, match=message):
+        attend(*(torch.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize('rows, cols', [((2, 3, 6, 2), (2, 3, 6, 2)), ((2, 3, 6, 2), (2, 3, 5, 3)),
+                                        ((1, 3, 6, 2), (1, 3, 6, 3))], ids=str)
+def test_factors_that_do_not_fit(rows, cols):
+    q = torch.zeros(2, 3, 9, 4)
+    with pytest.raises(ValueError, match=r'expected \(B, H, h\*w, h\) and \(B, H, h\*w, w\)'):
+        attend(q, q, q, GaussianFactors(torch.zeros(rows), torch.zeros(cols)))
 
 
 def test_more_gaussians_than_tokens():

@@ -122,6 +122,25 @@ def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, expected,
     assert tuple(part.stop for part in next(tiles(heads, tokens))) == expected
 
 
+def test_empty_batch():
+    inputs = [t[:0] for t in make_inputs(SHAPES[0], torch.float32)]
+    assert tiled_attention(*inputs).shape == inputs[0].shape
+
+
+def test_autocast_computes_in_its_type_forward_and_backward():
+    inputs = make_inputs(SHAPES[0], torch.float32)
+    large = [8 * t for t in inputs[:2]] + inputs[2:]
+    with torch.autocast('cpu', torch.bfloat16):
+        out = tiled_attention(*large)
+    assert out.dtype == torch.bfloat16
+    halves = [t.bfloat16() for t in large[:3]] + large[3:]
+    expected = tiled_attention(*halves)
+    assert torch.equal(out, expected)
+    for actual, want in zip(torch.autograd.grad(out.sum(), inputs, retain_graph=True),
+                            torch.autograd.grad(expected.sum(), inputs), strict=True):
+        assert torch.equal(actual, want)
+
+
 def test_parts():
     assert parts(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert parts(4, 9) == [slice(0, 4)]
