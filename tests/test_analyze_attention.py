@@ -5,18 +5,12 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from tiny_locat_configs import BACKBONE, CLASSIFIER
 from tiny_runs import load_tool, mistake, run
 
 TOOL = load_tool('analyze_attention').main
 TRAIN = load_tool('train').main
 pytestmark = pytest.mark.usefixtures('clean_process')
-BACKBONE = """
-model['backbone'] = dict(type='LocAtViT', img_size=32, patch_size=8, out_type='{}', arch=dict(
-    embed_dims=32, num_layers=2, num_heads=2, mlp_ratio=2), out_indices={})
-"""
-CLASSIFIER = BACKBONE.format('tokens', -1) + """
-model['neck'] = dict(type='PRRPool', embed_dims=32, num_heads=2)
-"""
 
 
 def outputs(folder) -> tuple[dict, str]:
@@ -39,7 +33,7 @@ def test_classifier(classification_config, tmp_path, capsys):
 
 
 def test_segmentor_without_receptive_field(segmentation_config, tmp_path):
-    config = segmentation_config(BACKBONE.format('featmap', (0, )))
+    config = segmentation_config(BACKBONE.format(out_indices=(0, ), extra=''))
     run(TRAIN, config, '--work-dir', 'run')
     run(TOOL, config, 'run/iter_2.pth', '--num-images', 0, '--field-images', 0, '--work-dir', 'out')
     values, _ = outputs(tmp_path / 'out')
@@ -64,7 +58,7 @@ def test_mistakes(classification_config, tmp_path):
     assert 'checkpoint none.pth does not exist' in mistake(TOOL, plain, 'none.pth')
     run(TRAIN, plain, '--work-dir', 'run')
     assert 'MultiheadAttention; supported: timm' in mistake(TOOL, plain, 'run/epoch_2.pth')
-    assert "has no model 'none'" in mistake(TOOL, '--timm', 'none', '--images', '.')
+    assert "'none' is no model of timm" in mistake(TOOL, '--timm', 'none', '--images', '.')
 
 
 @pytest.mark.parametrize('argv, message', [

@@ -2,28 +2,22 @@
 import json
 
 import pytest
+from tiny_locat_configs import BACKBONE, CLASSIFIER
 from tiny_runs import load_tool, mistake, run
 
 KNN, LINEAR, DENSE = (load_tool(name).main for name in ('knn', 'linear_probe', 'dense_retrieval'))
 pytestmark = pytest.mark.usefixtures('clean_process')
-LOCAT = """
-model['backbone'] = dict(type='LocAtViT', img_size=32, patch_size=8,
-    arch=dict(embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2), out_type='{}')
-model['neck'] = {}
-"""
-TOKENS = LOCAT.format('tokens', "dict(type='PRRPool', embed_dims=24, num_heads=3)")
-MAPS = LOCAT.format('featmap', None)
 FAST = ['--workers', 0]
 
 
 @pytest.fixture
 def classifier(classification_config):
-    return classification_config(TOKENS)
+    return classification_config(CLASSIFIER)
 
 
 @pytest.fixture
 def segmentor(segmentation_config):
-    return segmentation_config(MAPS)
+    return segmentation_config(BACKBONE.format(out_indices='-1', extra=''))
 
 
 def result(path):
@@ -88,7 +82,7 @@ def test_dense_retrieval_of_a_checkpoint_of_another_backbone(trained, tmp_path):
     (['a.pth'], 'checkpoint a.pth does not exist'),
     (['--weights', 'a.pth'], '--weights belongs to --timm NAME'),
     (['a.pth', '--timm', 'resnet10t'], '--timm resnet10t takes its weights from --weights FILE'),
-    (['--timm', 'resnet1', '--weights', 'random'], '--timm resnet1 is no model of timm'),
+    (['--timm', 'resnet1', '--weights', 'random'], "'resnet1' is no model of timm"),
     (['--timm', 'resnet10t', '--weights', 'a.pth'], 'weights a.pth cannot be read'),
     (['--num-train', '9'], '9 images of 8: expected from 1 to 8'),
     (['-k', '9'], 'k=9 neighbours of 8 stored features: k must be from 1 to 8'),

@@ -103,16 +103,6 @@ def test_the_plain_row_is_what_the_model_scores(segmentor, classifier):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_images_that_are_no_files_have_red_first(classification_config):
-    """As CIFAR's: without to_rgb the network takes what comes."""
-    extra = "\ntest_dataloader['dataset'].update(pipeline=[pipeline[-1]])"
-    for lines, bgr in (('', True), (extra, False)):
-        config = classification_config(CLASSIFIER + lines)
-        args = make_input_parser('', 'out').parse_args([str(config), str(checkpoint_of(config))])
-        (probed, ), _ = load_models(args)
-        assert probed.model.bgr == bgr
-
-
 def test_a_transformer_and_a_cnn_on_changed_pictures(classifier, resnet, tmp_path):
     run(ROBUSTNESS, *classifier, *resnet, '--size', 32, '--low-pass', 0.1, 1.4143, '--high-pass',
         '--shuffle', 8, '--rotate', '--shift', 3, '--responses', *QUICK)

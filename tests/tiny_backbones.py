@@ -41,14 +41,6 @@ each_backbone = pytest.mark.parametrize('build', BACKBONES.values(), ids=BACKBON
 each_vit = pytest.mark.parametrize('build', VITS.values(), ids=VITS.keys())
 
 
-def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every parameter a random value, so that none of them is without effect."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in module.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3
-    return module
-
-
 def images(*sizes: tuple[int, int]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(2, 3, *size, generator=generator) for size in sizes]

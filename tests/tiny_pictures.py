@@ -3,8 +3,8 @@ from functools import partial
 
 import timm
 import torch
-from tiny_backbones import dinov2, randomize, swin, vit
-from tiny_timm import tiny, tiny_swin, tiny_vit
+from tiny_backbones import dinov2, swin, vit
+from tiny_timm import randomize, tiny, tiny_swin, tiny_vit
 from torch import Tensor, nn
 
 from locat_mmseg.addon import add_gaug

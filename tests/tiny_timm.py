@@ -38,6 +38,14 @@ def tiny(name: str, **kwargs: Any) -> nn.Module:
     return timm.create_model(name, **{**TINY_SEQUENCE, **kwargs})
 
 
+def randomize(module: nn.Module, seed: int = 0, std: float = 0.3) -> nn.Module:
+    """Give every parameter a random value, so that none of them is without effect."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator) * std
+    return module
+
+
 def random_weights(model: nn.Module) -> dict[str, Tensor]:
     """Random values for every entry of a model's state dict."""
     generator = torch.Generator().manual_seed(0)

@@ -4,27 +4,28 @@ A mmseg or mmpretrain config with a checkpoint is measured on the images of its 
 a timm model (--timm NAME) on those of a folder (--images DIR).
 """
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
 
 from locat_mmseg.analysis import Locality, measure_locality
-from locat_mmseg.analysis.locality_report import layer_rows, locality_page, text_table
-from locat_mmseg.analysis.timm_source import image_batches, timm_model
+from locat_mmseg.analysis.locality_report import layer_rows, locality_page
+from locat_mmseg.analysis.run_record import write_json
+from locat_mmseg.analysis.tables import text_table
+from locat_mmseg.analysis.timm_images import image_batches
+from locat_mmseg.analysis.timm_models import timm_model
 from locat_mmseg.openmmlab.errors import one_sentence_errors
 from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
                                           load_config, make_parser)
 from locat_mmseg.openmmlab.locality_hook import part_of_loader
+from locat_mmseg.openmmlab.model_arguments import add_timm_arguments
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__, config_needed=False)
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file')
-    parser.add_argument('--timm', metavar='NAME', help='a timm model instead of a config')
-    parser.add_argument('--weights', metavar='FILE', help="its weights in timm's names, LocAt's "
-                        "too; by default timm's own, which it fetches")
+    add_timm_arguments(parser)
     parser.add_argument('--images', metavar='DIR', help='folder of images for it')
     parser.add_argument('--img-size', type=int, metavar='PIXELS', help='side of its input')
     parser.add_argument('--batch-size', type=int, default=8, help='of its input (default 8)')
@@ -56,7 +57,8 @@ def measure_config(args: argparse.Namespace, cfg: Config) -> Locality:
 
 def measure_timm(args: argparse.Namespace) -> Locality:
     """Measure a timm model on a folder of images."""
-    model = timm_model(args.timm, args.weights, args.img_size)
+    size = {} if args.img_size is None else {'img_size': args.img_size}
+    model = timm_model(args.timm, args.weights, classifier=False, **size)
     batches = image_batches(model, args.images, args.num_images or None, args.batch_size)
     return measure_locality(model, batches, args.field_images)
 
@@ -66,17 +68,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         args = parse_args(argv)
         if args.timm:
             folder = Path(args.work_dir or Path('work_dirs', args.timm))
-            facts = {'model': args.timm, 'weights': args.weights or "timm's own",
-                     'images from': args.images}
+            facts = {'model': args.timm, 'weights': args.weights, 'images from': args.images}
             locality = measure_timm(args)
         else:
             cfg = load_config(args)
             folder = Path(cfg.work_dir)
             facts = {'config': args.config, 'checkpoint': args.checkpoint}
             locality = measure_config(args, cfg)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / 'locality.json').write_text(
-            json.dumps({**facts, **locality.to_dict()}, indent=1, allow_nan=False) + '\n')
+        write_json(folder / 'locality.json', {**facts, **locality.to_dict()})
         title = f'Locality of attention: {args.timm or Path(args.config).stem}'
         (folder / 'locality.html').write_text(locality_page(locality, title, facts),
                                               encoding='utf-8')

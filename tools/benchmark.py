@@ -24,6 +24,7 @@ import torch
 from locat_mmseg.analysis.benchmark import (AUTOMATIC, BACKENDS_OF, DENSE, PLAIN, VARIANTS, Case,
                                             Settings, check_case, measure, parse_cases)
 from locat_mmseg.analysis.benchmark_report import plot, table
+from locat_mmseg.analysis.run_record import write_json
 
 DEFAULT_CASES = ['vit_tiny_patch16_224:8x224,2x512', 'vit_base_patch16_224:1x512',
                  'swin_tiny_patch4_window7_224:4x224']
@@ -97,18 +98,10 @@ def run(args: argparse.Namespace, cases: list[Case]) -> dict[str, Any]:
         results['rows'].append({})
         for row in measure(case, variant, settings, deadline):
             results['rows'][-1] = row
-            save(results, args.out)
+            write_json(args.out, results)
         print(table(results['rows']).splitlines()[1 + len(results['rows'])], flush=True)
-    save(results, args.out)
+    write_json(args.out, results)
     return results
-
-
-def save(results: dict[str, Any], path: Path) -> None:
-    """Write the file so that an interrupted run leaves a whole one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix('.partial')
-    partial.write_text(json.dumps(results, indent=2))
-    partial.replace(path)
 
 
 def report(results: dict[str, Any], path: Path) -> None:

@@ -15,12 +15,13 @@ from locat_mmseg.analysis.class_token import INSERTS, REGISTERS, check_separable
 from locat_mmseg.analysis.class_token_scores import (ClassTokenTable, score_class_token,
                                                      score_isolated_maps)
 from locat_mmseg.analysis.input_plots import plot_heat_maps, plot_layers
-from locat_mmseg.analysis.locality_report import text_table
 from locat_mmseg.analysis.robustness import Probed
+from locat_mmseg.analysis.run_record import Record
+from locat_mmseg.analysis.tables import cells_of, text_table
 from locat_mmseg.analysis.token_readout import TokenReadout
 from locat_mmseg.openmmlab.errors import one_sentence_errors
-from locat_mmseg.openmmlab.input_tools import (Record, cells_of, load_data, load_models,
-                                               make_input_parser, progress)
+from locat_mmseg.openmmlab.input_tools import (load_data, load_models, make_input_parser,
+                                               progress, write_rows)
 from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
 
 
@@ -74,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if table.heat_maps]
         path = args.out / 'class_token'
         settings = dict(insert=args.insert, registers=args.registers, batch=args.batch)
-        record.write(path, rows, models=sources, data=data.describe(), settings=settings,
-                     seed=args.seed, left_out=left_out, top1_by_position={
-                         name: values.tolist() for name, values in maps})
+        write_rows(record, path, rows, args, models=sources, data=data.describe(),
+                   settings=settings, left_out=left_out, top1_by_position={
+                       name: values.tolist() for name, values in maps})
         if any(row['layer'] is not None for row in rows):
             plot_layers(rows).savefig(path.with_suffix('.png'), dpi=130)
         if maps:

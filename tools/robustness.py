@@ -18,14 +18,15 @@ from locat_mmseg.analysis.feature_responses import feature_responses
 from locat_mmseg.analysis.frequency import RADII
 from locat_mmseg.analysis.input_changes import CHANGES, Change, make_changes
 from locat_mmseg.analysis.input_plots import plot_changes, plot_parts, plot_responses
-from locat_mmseg.analysis.locality_report import text_table
 from locat_mmseg.analysis.robustness import (Probed, Row, confounders, score_changes,
                                              score_map_parts, score_parts)
+from locat_mmseg.analysis.run_record import Record
 from locat_mmseg.analysis.scores import ClassScores, MapScores
+from locat_mmseg.analysis.tables import cells_of, text_table
 from locat_mmseg.analysis.visible_part import PARTS, ForegroundBoxes, ForegroundMasks
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
-from locat_mmseg.openmmlab.input_tools import (Record, cells_of, load_data, load_models,
-                                               make_input_parser, progress)
+from locat_mmseg.openmmlab.input_tools import (load_data, load_models, make_input_parser,
+                                               progress, write_rows)
 from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
 
 DEFAULTS = dict(low_pass=RADII, high_pass=RADII, shuffle=(16, 32),
@@ -128,16 +129,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise UserError('--responses is about changes of pictures: give --rotate or --shift as '
                             'well')
         models, sources = load_models(args)
-        facts = dict(models=sources, seed=args.seed)
+        facts = dict(models=sources)
         if changes:
             data = load_data(args, models)
             rows = changes_table(args, models, data, changes)
-            record.write(args.out / 'changes', rows, data=data.describe(), **facts)
+            write_rows(record, args.out / 'changes', rows, args, data=data.describe(), **facts)
             plot_changes(rows, CHANGES).savefig(args.out / 'changes.png', dpi=130)
             print(text_table(*cells_of(rows)))
             if args.responses:
                 rows = responses_table(args, models, data, changes)
-                record.write(args.out / 'responses', rows, data=data.describe(), **facts)
+                write_rows(record, args.out / 'responses', rows, args, data=data.describe(),
+                           **facts)
                 plot_responses(rows).savefig(args.out / 'responses.png', dpi=130)
                 print(text_table(*cells_of(rows)))
         if divided_by:
@@ -147,8 +149,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             else:
                 rows, data = parts_table(args, models)
             notes = confounders(sources, divided_by)
-            record.write(args.out / 'parts', rows, data=data.describe(), confounders=notes,
-                         divided_by=divided_by, foreground=args.foreground, **facts)
+            write_rows(record, args.out / 'parts', rows, args, data=data.describe(),
+                       confounders=notes, divided_by=divided_by, foreground=args.foreground,
+                       **facts)
             plot_parts(rows).savefig(args.out / 'parts.png', dpi=130)
             print(text_table(*cells_of(rows)))
             print('what else differs:', *notes, sep='\n- ')

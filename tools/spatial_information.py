@@ -12,6 +12,7 @@ from pathlib import Path
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from locat_mmseg.analysis.run_record import write_json
 from locat_mmseg.analysis.spatial_information import draw_curves, spatial_information
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
@@ -57,11 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         with tqdm(total=len(pictures), desc='pictures') as bar:
             curves = spatial_information(model, loader, args.kinds,
                                          lambda done: bar.update(done - bar.n))
-        args.out.mkdir(parents=True, exist_ok=True)
         settings = dict(model_settings(args), **picture_settings(args, pictures),
                         pictures=len(pictures))
         path = args.out / f'{args.name}.json'
-        path.write_text(json.dumps(dict(settings=settings, curves=curves), indent=2) + '\n')
+        write_json(path, dict(settings=settings, curves=curves))
         draw_curves({args.name: curves, **models}, path.with_suffix('.png'))
         for kind in args.kinds:
             for point in curves[kind]:

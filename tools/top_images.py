@@ -10,7 +10,6 @@ Then some features of each layer are drawn with their activation masks. With lab
 and a table tell how well the masks mark a class.
 """
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +23,8 @@ from locat_mmseg.analysis.activation_masks import (KINDS_WITH_PLACE, MaskMatch, 
 from locat_mmseg.analysis.feature_layers import FeatureLayer, feature_layers, pick_layers
 from locat_mmseg.analysis.picture_folder import PictureFolder
 from locat_mmseg.analysis.picture_model import PictureModel
+from locat_mmseg.analysis.run_record import write_json
+from locat_mmseg.analysis.tables import markdown_table
 from locat_mmseg.analysis.top_images import StreamingTopK, find_top_images
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
@@ -97,14 +98,14 @@ def examine(args: argparse.Namespace, model: PictureModel, layer: FeatureLayer,
 
 def table(names: Sequence[str], matches: Sequence[dict[int, MaskMatch | None]]) -> str:
     """Markdown: means over the examined features of each layer."""
-    lines = ['| layer | features | best IoU | IoU of marking everything | activation inside | '
-             'outside |', '|---|---|---|---|---|---|']
+    lines = []
     for name, found in zip(names, matches):
         some = [match for match in found.values() if match is not None]
         cells = [f'{mean(getattr(m, key) for m in some):.3f}' if some else '-'
                  for key in ('iou', 'share', 'inside', 'outside')]
-        lines.append(f'| {name} | {len(some)} | {" | ".join(cells)} |')
-    return '\n'.join(lines) + '\n'
+        lines.append([name, str(len(some)), *cells])
+    return markdown_table(['layer', 'features', 'best IoU', 'IoU of marking everything',
+                           'activation inside', 'outside'], lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -122,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             names = [layers[n].name for n in numbers]
             records = {name: {f: m and asdict(m) for f, m in found.items()}
                        for name, found in zip(names, matches)}
-            (args.out / 'masks.json').write_text(json.dumps(records, indent=2) + '\n')
+            write_json(args.out / 'masks.json', records)
             (args.out / 'masks.md').write_text(table(names, matches))
             print(table(names, matches))
         print(f'{len(numbers)} layers drawn in {args.out}')

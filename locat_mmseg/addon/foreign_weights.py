@@ -54,7 +54,8 @@ def to_timm(state_dict: StateDict) -> StateDict:
         weights = move_downsampling(weights)
     if {'register_tokens', 'cls_token', 'pos_embed'} <= weights.keys():
         weights = place_registers(weights)
-    return renamed(weights, DINOV2_NAMES)
+    # Families without a class token may nest their own blocks.
+    return renamed(weights, DINOV2_NAMES) if 'cls_token' in weights else weights
 
 
 def from_openmmlab(weights: StateDict) -> StateDict:

@@ -14,6 +14,7 @@ from .jumbo import merge_wide_mlp
 # What files hold beside weights: indices that follow from the sizes, the token of masked training.
 NO_WEIGHTS = ('relative_position_index', 'attn_mask', 'mask_token')
 PATCH_EMBED = 'patch_embed.proj.weight'
+COUNTER = 'num_batches_tracked'  # of BatchNorm, which evaluation does not read; old files lack it
 
 
 @dataclass
@@ -45,7 +46,7 @@ def load_weights(model: nn.Module, state_dict: StateDict, may_leave: Container[s
     embedding for three channels is adapted to another number.
 
     Args:
-        model: a timm ViT, Eva or Swin.
+        model: of timm; resampled are those of a ViT, Eva or Swin.
         state_dict: its weights; not modified.
         may_leave: names that the file may hold without a place in the model.
         strict: False lets any tensor be missing or unexpected, as long as one fits.
@@ -64,7 +65,8 @@ def load_weights(model: nn.Module, state_dict: StateDict, may_leave: Container[s
     report = LoadReport(missing=sorted(target.keys() - state_dict.keys()),
                         unused=[n for n in left if n in may_leave or n.endswith(NO_WEIGHTS)])
     report.unexpected = [name for name in left if name not in report.unused]
-    lacking = [name for name in report.missing if has_gaug or '.gaug.' not in name]
+    lacking = [name for name in report.missing if not name.endswith(COUNTER)
+               and (has_gaug or '.gaug.' not in name)]
     if strict and (report.unexpected or lacking) or not target.keys() & state_dict.keys():
         raise ValueError(
             f'these weights are not of this {type(model).__name__}. '
@@ -97,7 +99,8 @@ def resample(model: nn.Module, name: str, source: Tensor, target: Tensor) -> Ten
     Raises:
         ValueError: if ``name`` is none of them, or the shapes differ in more than that.
     """
-    if name == 'pos_embed' and source.shape[-1] == target.shape[-1]:
+    if name == 'pos_embed' and source.shape[-1] == target.shape[-1] and \
+            hasattr(model, 'no_embed_class'):
         prefix = num_embedded_prefix_tokens(model)
         return resample_abs_pos_embed(source, new_size=model.patch_embed.grid_size,
                                       old_size=square_grid(source, prefix),

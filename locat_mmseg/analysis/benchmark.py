@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import ceil, prod
 from multiprocessing.connection import Connection
 from statistics import median, quantiles
@@ -26,6 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..addon import GaussianAttention, add_gaug
+from ..addon.timm_names import check_timm_name
 from ..layers.attention import BACKENDS, attention_backend
 from .dense_gaussian import add_dense_gaug
 from .flops import count_complexity
@@ -83,10 +83,7 @@ def parse_cases(text: str) -> list[Case]:
     if not all(sizes):
         raise ValueError(f'{text!r}: expected MODEL:BATCHxSIZE, more inputs after commas, such as '
                          'vit_tiny_patch16_224:8x224,2x512')
-    if not timm.is_model(model):
-        similar = get_close_matches(model, timm.list_models(), n=3, cutoff=0.3)
-        raise ValueError(f'{model!r} is no model of timm {timm.__version__}; similar names: '
-                         f'{", ".join(similar) or "none"}')
+    check_timm_name(model)
     return [Case(model, int(size[1]), int(size[2])) for size in sizes]
 
 

@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .tables import markdown_table
+
 Row = dict[str, Any]
 
 COLUMNS = ('model', 'input', 'variant', 'parameters', 'GFLOPs an image', 'training', 'inference',
@@ -25,21 +27,21 @@ def memory_ratio(row: Row, rows: Sequence[Row]) -> float | None:
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown, plain timm = 1; in brackets the quartiles of the ratios."""
-    lines = ['| ' + ' | '.join(COLUMNS) + ' |', '|---' * len(COLUMNS) + '|']
+    lines = []
     for row in rows:
         ratios = [f'{row[task]["ratio"]:.3f} ({row[task]["quartiles"][0]:.3f}-'
                   f'{row[task]["quartiles"][1]:.3f})' if task in row else '-'
                   for task in ('training', 'inference')]
         memory = memory_ratio(row, rows)
-        cells = [row['model'], f'{row["batch"]}x{row["size"]}', row['variant'],
-                 f'{row["parameters"]:,}', f'{row["flops"] / row["batch"] / 1e9:.2f}', *ratios,
-                 f'{memory:.3f}' if memory else '-',
-                 f'{row["training"]["seconds"]:.4f}' if 'training' in row else '-',
-                 f'{row["memory"]["bytes"] / 1e6:.0f}' if 'memory' in row else '-']
-        lines.append(f'| {" | ".join(cells)} |')
-    lines += [f'\n{row["model"]} {row["batch"]}x{row["size"]} {row["variant"]}: {row["error"]}'
+        lines.append([
+            row['model'], f'{row["batch"]}x{row["size"]}', row['variant'],
+            f'{row["parameters"]:,}', f'{row["flops"] / row["batch"] / 1e9:.2f}', *ratios,
+            f'{memory:.3f}' if memory else '-',
+            f'{row["training"]["seconds"]:.4f}' if 'training' in row else '-',
+            f'{row["memory"]["bytes"] / 1e6:.0f}' if 'memory' in row else '-'])
+    errors = [f'\n{row["model"]} {row["batch"]}x{row["size"]} {row["variant"]}: {row["error"]}\n'
               for row in rows if 'error' in row]
-    return '\n'.join(lines) + '\n'
+    return markdown_table(COLUMNS, lines) + ''.join(errors)
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from .run_record import write_json
 from .run_settings import Settings, check_same
 
 
@@ -43,7 +44,7 @@ class FeatureGrid:
         pixels = (picture.clamp(0, 1) * 255).round().byte().movedim(0, -1).cpu()
         Image.fromarray(pixels.numpy()).save(path)
         note = dict(layer=layer, feature=feature, **record, settings=self.settings)
-        path.with_suffix('.json').write_text(json.dumps(note, indent=2) + '\n')
+        write_json(path.with_suffix('.json'), note)
 
     def path(self, layer: int, feature: int) -> Path:
         return self.folder / f'layer{layer:02d}_feature{feature:05d}.png'

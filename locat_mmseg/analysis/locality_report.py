@@ -1,9 +1,8 @@
 """The locality of one model as a table, and as a page."""
-from collections.abc import Iterable
-
 from .locality_plots import DISTANCE_LABEL, plot_depth, plot_heads, plot_plane, plot_shares
 from .locality_results import LayerLocality, Locality
-from .report import figures, heading, number, page, paragraph, table
+from .report import figures, heading, page, paragraph, table
+from .tables import number
 
 # Column, attribute of `LayerLocality`; left out where no layer has it.
 COLUMNS = {
@@ -41,14 +40,6 @@ def layer_rows(locality: Locality) -> tuple[list[str], list[list[object]]]:
 def mean(values: list[float] | None) -> float | None:
     """The mean of a list; None of none."""
     return sum(values) / len(values) if values else None
-
-
-def text_table(header: list[str], rows: Iterable[Iterable[object]]) -> str:
-    """Columns of equal width, for a terminal."""
-    lines = [header, *([number(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths))
-                     for line in lines)
 
 
 def locality_page(locality: Locality, title: str, facts: dict[str, object]) -> str:

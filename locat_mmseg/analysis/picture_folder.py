@@ -37,9 +37,7 @@ class PictureFolder(Dataset):
         if not paths:
             raise ValueError(f'{folder} holds no pictures ({", ".join(sorted(SUFFIXES))}): give '
                              'the folder that they are in or below')
-        if limit is not None and limit < len(paths):
-            paths = [paths[i * len(paths) // limit] for i in range(limit)]
-        self.paths = paths
+        self.paths = paths = [paths[number] for number in evenly_spaced(len(paths), limit)]
         if self.masks is not None:
             lacking = [path for path in paths if not self.mask_path(path).is_file()]
             if lacking:
@@ -66,6 +64,12 @@ class PictureFolder(Dataset):
             raise ValueError(f'{self.mask_path(self.paths[index])} has {labels.shape[2]} channels: '
                              'expected label numbers, one channel')
         return cover(labels[None], self.size, InterpolationMode.NEAREST_EXACT)[0]
+
+
+def evenly_spaced(length: int, limit: int | None) -> list[int]:
+    """Places of at most ``limit`` things among ``length``; all for None or 0."""
+    count = min(limit or length, length)
+    return [number * length // count for number in range(count)]
 
 
 def cover(image: Tensor, size: tuple[int, int], interpolation: InterpolationMode) -> Tensor:

@@ -12,6 +12,8 @@ from html import escape
 import matplotlib
 from matplotlib.figure import Figure
 
+from .tables import number
+
 # Inches at 96 pixels each: 369 pixels, a narrow screen's width less its margins.
 FIGURE_SIZE = (3.85, 3.1)
 # Text as text and nothing that differs from one run to the next.
@@ -85,13 +87,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
     body = '\n'.join(f'<tr>{line}</tr>' for line in lines)
     return (f'<div class="table" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>\n'
             f'<tbody>{body}</tbody></table></div>')
-
-
-def number(value: object) -> str:
-    """Three decimals for a float, a dash for None, else as it is."""
-    if value is None:
-        return '–'
-    return f'{value:.3f}' if isinstance(value, float) else str(value)
 
 
 def figures(drawn: Mapping[str, Figure]) -> str:

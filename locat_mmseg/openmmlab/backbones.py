@@ -4,7 +4,6 @@ They only translate arguments. With ``gaug=False`` a backbone computes what plai
 the bit: that is the baseline.
 """
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import timm
 from mmengine.registry import MODELS
@@ -13,6 +12,7 @@ from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 
 from ..addon import JumboViT
+from ..addon.timm_names import check_timm_name
 from ..layers import Grid
 from .timm_backbone import TimmBackbone
 
@@ -182,10 +182,7 @@ class LocAtTIMM(TimmBackbone):
             raise ValueError('timm_args=dict(pretrained=True): weights come through init_cfg='
                              f"dict(type='Pretrained', checkpoint='timm:{model_name}'), where they "
                              'are checked')
-        if not timm.is_model(model_name):
-            similar = get_close_matches(model_name, timm.list_models(), n=5, cutoff=0.3)
-            raise ValueError(f'model_name={model_name!r} is no model of timm {timm.__version__}; '
-                             f'similar names: {", ".join(similar)}')
+        check_timm_name(model_name)
         try:
             model = timm.create_model(model_name, dynamic_img_size=True, **timm_args)
         except TypeError as error:

@@ -4,7 +4,6 @@ Shape legend: B batch, C channels, h*w patches.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.error import URLError
 
 import timm
 import torch
@@ -12,16 +11,15 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from ..addon.weights import load_weights
 from ..analysis import features
+from ..analysis.timm_models import timm_model
 from .checkpoint import load_backbone, read_state_dict
-from .errors import UserError, first_line, warn
-from .frozen_data import test_loader_name, type_of
-from .preflight import leaves
+from .config_data import (normalize_steps, preprocessor_of, swapped, swaps_channels,
+                          takes_bgr, test_pipelines)
+from .errors import warn
 from .timm_backbone import TimmBackbone
 
 BACKBONE, NECK = 'backbone.', 'neck.'
-PRETRAINED, RANDOM = 'pretrained', 'random'  # for the weights of a timm model, beside a file
 
 
 class FrozenBackbone(nn.Module):
@@ -185,83 +183,39 @@ def load_exactly(module: nn.Module, state_dict: dict[str, Tensor], checkpoint: s
         raise ValueError(f'{checkpoint} does not fit: {lines}') from error
 
 
-def preprocessor_of(cfg: Config) -> dict:
-    """The data preprocessor's settings, where OpenMMLab's Runner looks for them."""
-    settings = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    return dict(dict(type='ClsDataPreprocessor'), **settings)
-
-
 def from_timm(name: str, weights: str, cfg: Config, stage: int | None = None) -> FrozenBackbone:
     """A timm model, reading images that are prepared as a config says, but normalised for it.
 
     Args:
         name: of `timm.create_model`, with or without a tag.
-        weights: 'pretrained' for those of timm, 'random', or a file in timm's names.
-        cfg: of a classifier or a segmentor; of its data preprocessor and the ``Normalize`` of its
-            test pipelines, mean and std are replaced in place.
+        weights: see `timm_models.timm_model`.
+        cfg: of a classifier or a segmentor; the mean, std and order of channels of its data
+            preprocessor, or of the ``Normalize`` in its test pipelines, are replaced.
         stage: as in `FrozenBackbone`.
 
     Raises:
-        UserError: if there is no such model or weights.
-        ValueError: if the weights are of another model.
+        ValueError: if there is no such model, or the weights cannot be had or do not fit.
     """
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    model = create_timm_model(name, pretrained=weights == PRETRAINED)
-    if weights not in (PRETRAINED, RANDOM):
-        state_dict = without_classifier(model, read_state_dict(weights))
-        if hasattr(model, 'patch_embed'):
-            load_weights(model, state_dict)
-        else:
-            load_exactly(model, state_dict, weights)
+    model = timm_model(name, weights, classifier=False)
     preprocessor = normalize_for(model, cfg)
     return FrozenBackbone(model, MODELS.build(preprocessor), stage=stage).eval()
 
 
-def create_timm_model(name: str, pretrained: bool) -> nn.Module:
-    """A timm model without classifier, for input of any size where its family can.
-
-    Raises:
-        UserError: if timm has no such model, or its weights cannot be had.
-    """
-    if not timm.is_model(name):
-        similar = ', '.join(timm.list_models(f'*{name.partition("_")[0]}*')[:5])
-        raise UserError(f'--timm {name} is no model of timm {timm.__version__}'
-                        f'{f"; similar names: {similar}" if similar else ""}')
-    try:
-        try:
-            model = timm.create_model(name, pretrained, num_classes=0, dynamic_img_size=True)
-        except TypeError:  # a family that takes no such argument, mostly because it needs none
-            model = timm.create_model(name, pretrained, num_classes=0)
-    except (OSError, RuntimeError, URLError) as error:
-        if not pretrained:
-            raise
-        raise UserError(f'the pretrained weights of timm model {name} cannot be had '
-                        f'({first_line(error)}): give them as a file with --weights FILE, or take '
-                        f'--weights {RANDOM}') from error
-    if hasattr(model, 'patch_embed'):
-        model.patch_embed.dynamic_img_pad = True
-    return model
-
-
-def without_classifier(model: nn.Module, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights but for those of the classifier, which a timm model names in its settings."""
-    classifiers = model.pretrained_cfg.get('classifier') or ()
-    classifiers = (classifiers, ) if isinstance(classifiers, str) else tuple(classifiers)
-    return {name: weight for name, weight in state_dict.items()
-            if name.rpartition('.')[0] not in classifiers}
-
-
 def normalize_for(model: nn.Module, cfg: Config) -> dict:
-    """The data preprocessor's settings with the mean and std that a timm model is trained with.
+    """The data preprocessor's settings with the mean, std and order of channels, red first, that a
+    timm model is trained with.
 
-    Where a pipeline normalises instead, the numbers are replaced there.
+    Where a pipeline normalises instead, they are replaced there.
     """
     data = timm.data.resolve_data_config({}, model=model)
     numbers = {key: [255 * value for value in data[key]] for key in ('mean', 'std')}
-    settings = preprocessor_of(cfg)
-    name = test_loader_name(cfg)
-    in_pipeline = [transform for _, dataset in leaves(name, cfg[name].dataset)
-                   for transform in dataset.pipeline if type_of(transform) == 'Normalize']
-    for transform in in_pipeline:
-        transform.update(numbers)
-    return settings if in_pipeline else dict(settings, **numbers)
+    settings, bgr = preprocessor_of(cfg), takes_bgr(cfg)
+    in_pipeline = [step for pipeline in test_pipelines(cfg) for step in normalize_steps(pipeline)]
+    if not in_pipeline:
+        return dict(settings, **numbers, **swapped(settings) if bgr else {})
+    if swaps_channels(settings):  # after the pipeline
+        numbers = {key: values[::-1] for key, values in numbers.items()}
+    for step in in_pipeline:
+        step.update(numbers, to_rgb=step.get('to_rgb', True) ^ bgr)
+    return settings

@@ -9,14 +9,14 @@ from copy import deepcopy
 
 import torch
 from mmengine.config import Config
-from mmengine.dataset import ConcatDataset
-from mmengine.registry import DATASETS, init_default_scope
+from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from mmengine.utils import ProgressBar
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from .config_data import build_dataset, test_loader_name, test_pipeline, type_of
 from .errors import UserError
-from .preflight import check_data, leaves
+from .preflight import check_data
 
 Size = Sequence[int]
 
@@ -80,36 +80,13 @@ def segmentation_loaders(cfg: Config, img_size: Size | None, counts: Sequence[in
                          seed, **loader)
 
 
-def test_loader_name(cfg: Config) -> str:
-    """'test_dataloader', or 'val_dataloader' where there is none.
-
-    Raises:
-        UserError: if the config has no training or no test data.
-    """
-    name = 'test_dataloader' if cfg.get('test_dataloader') else 'val_dataloader'
-    for needed in ('train_dataloader', name):
-        if not cfg.get(needed):
-            raise UserError(f'the config has no {needed}: a frozen backbone is evaluated with the '
-                            'training and the test data of a config')
-    return name
-
-
-def test_pipeline(cfg: Config) -> list[dict]:
-    """The pipeline of the config's first test data set."""
-    name = test_loader_name(cfg)
-    return next(dataset for _, dataset in leaves(name, cfg[name].dataset)).pipeline
-
-
-def type_of(transform: dict) -> str:
-    """Bare name of a transform's class."""
-    kind = transform['type']
-    return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
-
-
 def build_loaders(cfg: Config, train_pipeline: list[dict], test_pipeline: list[dict],
                   counts: Sequence[int | None], seed: int, batch_size: int = 32,
                   num_workers: int = 2) -> tuple[DataLoader, DataLoader]:
     """Loaders of a part of both data sets, in their order, with other pipelines."""
+    if not cfg.get('train_dataloader'):
+        raise UserError('the config has no train_dataloader: a frozen backbone is evaluated with '
+                        'the training and the test data of a config')
     names = ('train_dataloader', test_loader_name(cfg))
     check_data(cfg, names)
     init_default_scope(cfg.get('default_scope', 'mmengine'))
@@ -124,12 +101,6 @@ def build_loaders(cfg: Config, train_pipeline: list[dict], test_pipeline: list[d
         dataset=random_part(dataset, count, seed), batch_size=batch_size, num_workers=num_workers,
         sampler=dict(type='DefaultSampler', shuffle=False)))
         for dataset, count in zip(datasets, counts))
-
-
-def build_dataset(config: dict, key: str, pipeline: list[dict]) -> Dataset:
-    """A data set, out of wrappers that repeat or weigh images, with another pipeline."""
-    parts = [DATASETS.build(dict(part, pipeline=pipeline)) for _, part in leaves(key, config)]
-    return parts[0] if len(parts) == 1 else ConcatDataset(parts)
 
 
 def random_part(dataset: Dataset, count: int | None, seed: int) -> Dataset:

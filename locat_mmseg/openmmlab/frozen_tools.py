@@ -1,22 +1,20 @@
 """What the tools that evaluate frozen features share: command line, model, and JSON result."""
 import argparse
-import json
-import shlex
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import timm
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from torch.utils.data import DataLoader
 
+from ..analysis.run_record import Record
+from ..analysis.timm_models import PRETRAINED
 from .errors import UserError, one_sentence_errors
-from .frozen_backbone import PRETRAINED, FrozenBackbone, from_config, from_timm
+from .frozen_backbone import FrozenBackbone, from_config, from_timm
 from .frozen_data import dataset_of
 from .launch import check_checkpoint, load_config, make_config_parser
+from .model_arguments import add_timm_arguments
 
 Loaders = tuple[DataLoader, DataLoader]
 Evaluation = Callable[[argparse.Namespace, Config], tuple[dict, dict, Loaders]]
@@ -29,11 +27,7 @@ def make_backbone_parser(description: str) -> argparse.ArgumentParser:
                         "alone; left out: what the config's init_cfg names")
     parser.add_argument('--prefix', help="of the backbone's keys in the checkpoint; by default "
                         "'backbone.' where there are such")
-    parser.add_argument('--timm', metavar='NAME', help="a timm model instead of the config's, fed "
-                        "with the config's images, normalised as timm says")
-    parser.add_argument('--weights', metavar='FILE', default=PRETRAINED, help='of the timm model: '
-                        "a file in timm's names, 'random', or (by default) 'pretrained' for those "
-                        'that timm downloads')
+    add_timm_arguments(parser)
     parser.add_argument('--seed', type=int, default=0, help='of every random choice')
     return parser
 
@@ -63,21 +57,15 @@ def run_evaluation(parser: argparse.ArgumentParser, tool: str, evaluate: Evaluat
         argv: the command line without the tool; None: that of the process.
     """
     with one_sentence_errors():
-        started = time.time()
-        words = sys.argv[1:] if argv is None else list(argv)
-        args = parser.parse_args(words)
+        record = Record(tool, argv)
+        args = parser.parse_args(record.words)
         cfg = load_config(args)
         results, settings, loaders = evaluate(args, cfg)
-        record = dict(
-            results=results, settings=settings, model=model_named(args), seed=args.seed,
-            data={name: describe(loader) for name, loader in zip(('train', 'test'), loaders)},
-            command=shlex.join(['python', f'tools/{Path(tool).name}', *words]),
-            seconds=round(time.time() - started, 1), finished=time.strftime('%Y-%m-%d %H:%M:%S'),
-            machine=dict(device=get_device(), threads=torch.get_num_threads(),
-                         torch=torch.__version__, timm=timm.__version__))
         path = Path(args.out or Path(cfg.work_dir) / f'{Path(tool).stem}.json')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=2) + '\n', encoding='utf-8')
+        record.write(
+            path, get_device(), results=results, settings=settings, model=model_named(args),
+            seed=args.seed,
+            data={name: describe(loader) for name, loader in zip(('train', 'test'), loaders)})
         for name, value in results.items():
             if not isinstance(value, dict):  # those of single classes are in the file
                 print(f'{name}: {value:.4g}' if isinstance(value, float) else f'{name}: {value}')

@@ -1,16 +1,10 @@
 """What the tools that change inputs share: several models, one data set, and what is written."""
 import argparse
-import csv
-import json
-import shlex
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from mmengine.config import Config
 from mmseg.models.segmentors import BaseSegmentor
@@ -19,11 +13,14 @@ from tqdm import tqdm
 
 from ..analysis.picture_model import PictureModel
 from ..analysis.robustness import Probed, Row
+from ..analysis.run_record import Record
 from ..analysis.run_settings import Settings, fingerprint
+from ..analysis.tables import write_csv
 from ..analysis.timm_models import PRETRAINED, RANDOM, load_timm
 from .errors import UserError
-from .labelled_pictures import LabelledPictures, loads_bgr, test_pipeline
+from .labelled_pictures import LabelledPictures
 from .launch import add_config_arguments, check_checkpoint, read_config
+from .model_arguments import add_device_argument, add_reading_arguments, add_timm_arguments
 from .picture_model import from_config
 
 
@@ -59,11 +56,7 @@ def make_input_parser(description: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument('--beside', nargs=2, action='append', default=[],
                         metavar=('CONFIG', 'CHECKPOINT'), help='another model on the same images; '
                         'may be given several times')
-    parser.add_argument('--timm', nargs='+', default=[], metavar='NAME', help='models of timm, '
-                        'instead of a config or beside it')
-    parser.add_argument('--weights', nargs='+', default=[], metavar='FILE', help='their weights, '
-                        f"one for each: a file in timm's names, with or without GAug; {PRETRAINED} "
-                        f'(the default, a download) or {RANDOM}')
+    add_timm_arguments(parser, several=True)
     parser.add_argument('--names', nargs='+', default=[], metavar='NAME', help='of the models in '
                         'tables and plots, in the order: config, --beside, --timm')
     parser.add_argument('--data', metavar='CONFIG', help='whose test images are taken; by default '
@@ -73,12 +66,9 @@ def make_input_parser(description: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS', help='side, or height and '
                         'width, that pictures are resized to for every model; by default timm '
                         'models (with --images: all) get the size that they were trained with')
-    parser.add_argument('--limit', type=int, metavar='N', help='at most N images, evenly spaced')
-    parser.add_argument('--batch', type=int, default=32, metavar='N', help='images at once')
-    parser.add_argument('--workers', type=int, default=2, metavar='N',
-                        help='processes that read images')
+    add_reading_arguments(parser)
     parser.add_argument('--seed', type=int, default=0, help='of every random choice')
-    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
+    add_device_argument(parser)
     parser.add_argument('--out', type=Path, default=Path(out), metavar='DIR')
     return parser
 
@@ -120,10 +110,7 @@ def load_models(args: argparse.Namespace) -> tuple[list[Probed], list[Settings]]
 
 def config_model(config: str, checkpoint: str, args: argparse.Namespace) -> PictureModel:
     """The model of a config with the weights of its checkpoint."""
-    cfg = read_config(config, args.cfg_options)
-    model = from_config(cfg, check_checkpoint(checkpoint))
-    if not loads_bgr(test_pipeline(cfg)):
-        model.bgr = not model.bgr  # its images do not come from files, with blue first
+    model = from_config(read_config(config, args.cfg_options), check_checkpoint(checkpoint))
     if isinstance(model.network, BaseSegmentor):
         model.network = SegmentationLogits(model.network)
     return model
@@ -169,41 +156,8 @@ def progress(total: int, what: str = 'images') -> Iterator[Callable[[int], None]
         yield lambda done: bar.update(done - bar.n)
 
 
-class Record:
-    """What a run found, and how: DIR/NAME.json and NAME.csv.
-
-    Args:
-        tool: the tool's file.
-        argv: its command line without the tool; None: that of the process.
-    """
-
-    def __init__(self, tool: str, argv: Sequence[str] | None) -> None:
-        self.started = time.time()
-        self.words = sys.argv[1:] if argv is None else list(argv)
-        self.command = shlex.join(['python', f'tools/{Path(tool).name}', *self.words])
-
-    def write(self, path: Path, rows: Sequence[Row], **facts: Any) -> None:
-        """Write rows and facts; the suffix of ``path`` is replaced."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        record = dict(rows=rows, **facts, command=self.command,
-                      seconds=round(time.time() - self.started, 1),
-                      finished=time.strftime('%Y-%m-%d %H:%M:%S'),
-                      machine=dict(threads=torch.get_num_threads(), torch=torch.__version__,
-                                   timm=timm.__version__))
-        path.with_suffix('.json').write_text(json.dumps(record, indent=1) + '\n',
-                                             encoding='utf-8')
-        with open(path.with_suffix('.csv'), 'w', newline='', encoding='utf-8') as file:
-            writer = csv.DictWriter(file, columns_of(rows))
-            writer.writeheader()
-            writer.writerows(rows)
-
-
-def columns_of(rows: Sequence[Row]) -> list[str]:
-    """Names of the columns of rows, in the order in which they occur."""
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def cells_of(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and cells of a table of rows."""
-    columns = columns_of(rows)
-    return columns, [[row.get(name) for name in columns] for row in rows]
+def write_rows(record: Record, path: Path, rows: Sequence[Row], args: argparse.Namespace,
+               **facts: Any) -> None:
+    """Write what a run found, and how: ``path`` with the suffixes .json and .csv."""
+    record.write(path.with_suffix('.json'), args.device, rows=rows, **facts, seed=args.seed)
+    write_csv(path.with_suffix('.csv'), rows)

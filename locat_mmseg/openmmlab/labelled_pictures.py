@@ -15,10 +15,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..analysis.picture_folder import evenly_spaced
 from ..analysis.visible_part import keep_part
+from .config_data import build_dataset, loads_bgr, test_loader_name, test_pipeline, type_of
 from .errors import UserError
-from .frozen_data import build_dataset, type_of
-from .preflight import check_data, leaves
+from .preflight import check_data
 
 Foreground = Callable[[Path, tuple[int, int]], np.ndarray | None]
 Batch = tuple[Tensor, Tensor]
@@ -62,12 +63,9 @@ class LabelledPictures(Dataset):
     def __init__(self, cfg: Config, limit: int | None = None,
                  foreground: Foreground | None = None, part: str = 'whole') -> None:
         init_default_scope(cfg.get('default_scope', 'mmengine'))
-        key = 'test_dataloader' if cfg.get('test_dataloader') else 'val_dataloader'
-        if not cfg.get(key):
-            raise UserError('the config has no test_dataloader and no val_dataloader: give one '
-                            'with data by --data CONFIG')
+        key = test_loader_name(cfg)
         check_data(cfg, (key, ))
-        pipeline = test_pipeline(cfg)
+        pipeline = [step for step in test_pipeline(cfg) if type_of(step) != 'Normalize']
         if foreground is not None:
             pipeline = after_loading(pipeline, KeepPart(foreground, part))
         self.bgr = loads_bgr(pipeline)
@@ -83,8 +81,7 @@ class LabelledPictures(Dataset):
             raise UserError(f'none of {len(self.dataset)} images has a foreground: expected an '
                             "annotation with the image's name, of the class that its folder is "
                             'named after')
-        count = min(limit or len(chosen), len(chosen))
-        self.chosen = [chosen[number * len(chosen) // count] for number in range(count)]
+        self.chosen = [chosen[number] for number in evenly_spaced(len(chosen), limit)]
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -121,19 +118,6 @@ class LabelledPictures(Dataset):
         return dict(dataset=type(self.dataset).__name__,
                     root=getattr(self.dataset, 'data_root', None), images=len(self),
                     of=len(self.dataset), without_foreground=self.left_out)
-
-
-def test_pipeline(cfg: Config) -> list:
-    """The pipeline of the config's test data, without normalisation."""
-    key = 'test_dataloader' if cfg.get('test_dataloader') else 'val_dataloader'
-    pipeline = next(dataset for _, dataset in leaves(key, cfg[key].dataset)).pipeline
-    return [step for step in pipeline if type_of(step) != 'Normalize']
-
-
-def loads_bgr(pipeline: list) -> bool:
-    """Whether images come with blue first: files do, arrays in a data set (CIFAR) do not."""
-    return any(isinstance(step, dict) and type_of(step) == 'LoadImageFromFile'
-               for step in pipeline)
 
 
 def after_loading(pipeline: list, step: Callable) -> list:

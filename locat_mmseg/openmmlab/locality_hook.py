@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset
 
 from ..analysis import Locality, LocalityMeter, evaluation_mode
+from ..analysis.picture_folder import evenly_spaced
 from .errors import UserError
 from .hooks import unwrap
 
@@ -132,14 +133,13 @@ def part_of_loader(loader: DataLoader, num_images: int | None, rank: int, world_
     Raises:
         UserError: if there are fewer images than processes.
     """
-    length = len(loader.dataset)
-    count = min(num_images or length, length)
-    if count < world_size:
-        raise UserError(f'LocalityHook: {count} images for {world_size} processes; give each at '
-                        'least one (num_images, and the size of val_dataloader.dataset)')
-    indices = [number * length // count for number in range(count)][rank::world_size]
-    return DataLoader(Subset(loader.dataset, indices), batch_size=loader.batch_size or 1,
-                      num_workers=loader.num_workers, collate_fn=loader.collate_fn)
+    chosen = evenly_spaced(len(loader.dataset), num_images)
+    if len(chosen) < world_size:
+        raise UserError(f'LocalityHook: {len(chosen)} images for {world_size} processes; give each '
+                        'at least one (num_images, and the size of val_dataloader.dataset)')
+    return DataLoader(Subset(loader.dataset, chosen[rank::world_size]),
+                      batch_size=loader.batch_size or 1, num_workers=loader.num_workers,
+                      collate_fn=loader.collate_fn)
 
 
 def summary(result: Locality) -> dict[str, float]:

@@ -9,9 +9,9 @@ from mmengine.dataset import Compose
 from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
+from .config_data import test_pipeline, type_of
 from .errors import UserError
 from .frozen_backbone import FrozenBackbone
-from .frozen_data import test_pipeline, type_of
 
 
 def read_image(backbone: FrozenBackbone, cfg: Config, path: str, img_size: Sequence[int]

@@ -5,19 +5,17 @@ from pathlib import Path
 from ..analysis.picture_folder import PictureFolder
 from ..analysis.picture_model import PictureModel
 from ..analysis.run_settings import Settings
+from .model_arguments import add_reading_arguments
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pictures, of which size, and how many at once."""
     parser.add_argument('--images', type=Path, required=True, metavar='DIR',
                         help='pictures, in this folder and below it')
-    parser.add_argument('--limit', type=int, metavar='N',
-                        help='at most N pictures, evenly spaced in the order of their names')
     parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS',
                         help='side, or height and width, that pictures are scaled and cropped to; '
                         'by default the size that the model was trained with')
-    parser.add_argument('--batch', type=int, default=32, help='pictures at once')
-    parser.add_argument('--workers', type=int, default=2, help='processes that read pictures')
+    add_reading_arguments(parser)
 
 
 def load_pictures(args: argparse.Namespace, model: PictureModel,

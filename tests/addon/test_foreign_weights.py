@@ -80,6 +80,11 @@ def test_other_models_stay_as_they_are():
         assert len(to_timm(state)) >= len(state)
 
 
+def test_blocks_inside_blocks_of_other_models_keep_their_names():
+    names = ['blocks.0.1.attn.qkv.weight', 'blocks.1.1.attn.qkv.weight', 'head.weight']  # Twins
+    assert list(to_timm({name: torch.zeros(1) for name in names})) == names
+
+
 def test_order_of_merged_channels():
     """Channel c of the pixel in row r, column k of a 2 x 2 patch, written as 100 c + 10 r + k."""
     openmmlab = torch.tensor([0, 1, 10, 11, 100, 101, 110, 111])

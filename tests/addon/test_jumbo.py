@@ -7,7 +7,7 @@ import pytest
 import torch
 from golden import load_golden, relative_error
 from timm.layers import resample_abs_pos_embed
-from tiny_timm import parameter_gradients, tiny_jumbo
+from tiny_timm import parameter_gradients, randomize, tiny_jumbo
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,13 +18,6 @@ from locat_mmseg.addon.weights import load_weights
 TOKENS, HEADS = 3, 3
 GOLDEN = dict(img_size=64, patch_size=8, embed_dim=48, depth=2, num_heads=3, num_classes=100,
               num_class_tokens=3, jumbo_mlp_ratio=2)
-
-
-def randomised(model: nn.Module) -> nn.Module:
-    torch.manual_seed(1)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
 
 
 def image(*size: int) -> Tensor:
@@ -104,7 +97,7 @@ def forward_by_hand(state: dict, x: Tensor, patch: int, trained: int
 @torch.no_grad()
 def test_equals_the_formulas(gaug: bool, refine: bool, size: tuple[int, int]):
     model = tiny_jumbo(refine=refine)
-    model = randomised(add_gaug(model) if gaug else model)
+    model = randomize(add_gaug(model) if gaug else model).eval()
     maps, logits = forward_by_hand(model.state_dict(), image(*size), patch=16, trained=4)
     for actual, expected in zip(model.forward_intermediates(image(*size))[1], maps, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
@@ -159,7 +152,7 @@ def test_start():
 
 
 def test_every_parameter_gets_a_gradient():
-    model = randomised(add_gaug(tiny_jumbo())).train()
+    model = randomize(add_gaug(tiny_jumbo())).train()
     grads = parameter_gradients(model, model(image(64, 96)).square().sum())
     assert all(grad is not None and grad.isfinite().all() and grad.any()
                for grad in grads.values())
@@ -182,7 +175,7 @@ def test_number_of_parameters(size: str, expected: int):
 @pytest.mark.parametrize('clone', [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
                          ids=['deepcopy', 'pickle'])
 def test_a_copy_shares_its_own_wide_mlp(clone):
-    model = randomised(add_gaug(tiny_jumbo()))
+    model = randomize(add_gaug(tiny_jumbo())).eval()
     twin = clone(model)
     assert torch.equal(twin(image(64, 96)), model(image(64, 96)))
     assert all(block.jumbo_mlp is twin.jumbo_mlp for block in twin.blocks)
@@ -194,7 +187,7 @@ def test_a_copy_shares_its_own_wide_mlp(clone):
 
 
 def test_pruning_keeps_the_maps():
-    model = randomised(add_gaug(tiny_jumbo()))
+    model = randomize(add_gaug(tiny_jumbo())).eval()
     expected = model.forward_intermediates(image(64, 96), intermediates_only=True)
     for count in (2, 1):
         pruned = copy.deepcopy(model)
@@ -207,7 +200,7 @@ def test_pruning_keeps_the_maps():
 
 
 def test_drop_path_acts_on_each_of_three_branches():
-    model = randomised(tiny_jumbo(drop_path_rate=0.5))
+    model = randomize(tiny_jumbo(drop_path_rate=0.5)).eval()
     assert [model.blocks[1].drop_path1.drop_prob, model.blocks[1].drop_path2.drop_prob,
             model.blocks[1].drop_path3.drop_prob] == [0.5] * 3
     assert isinstance(model.blocks[0].drop_path3, nn.Identity)
@@ -233,7 +226,7 @@ def test_classifier_can_be_replaced():
 
 
 def test_position_embedding_is_optional():
-    model = randomised(tiny_jumbo(pos_embed='none'))
+    model = randomize(tiny_jumbo(pos_embed='none')).eval()
     assert model.pos_embed is None and model(image(64, 96)).shape == (2, 7)
 
 

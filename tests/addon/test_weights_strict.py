@@ -1,7 +1,8 @@
-"""What strict=False allows, and patch embeddings for other channels."""
+"""What strict=False allows, patch embeddings for other channels, other families of timm."""
 import copy
 
 import pytest
+import timm
 import torch
 from tiny_timm import random_weights, tiny_swin, tiny_vit
 from torch import nn
@@ -75,3 +76,25 @@ def test_indices_and_mask_tokens_are_no_weights():
     index = 'layers.0.blocks.0.attn.relative_position_index'
     source = {**random_weights(tiny_swin()), index: torch.zeros(2), 'mask_token': torch.zeros(1)}
     assert load_weights(tiny_swin(), source).unused == [index, 'mask_token']
+
+
+# --- other families ------------------------------------------------------------------------------
+
+def test_a_cnn_may_lack_the_counters_of_its_norms_only():
+    model = timm.create_model('resnet10t')
+    weights = random_weights(model)
+    counters = [name for name in weights if name.endswith('num_batches_tracked')]
+    report = load_weights(model, {name: weight for name, weight in weights.items()
+                                  if name not in counters})
+    assert report.missing == sorted(counters)
+    assert torch.equal(model.state_dict()['fc.weight'], weights['fc.weight'])
+    del weights['bn1.running_mean']
+    with pytest.raises(ValueError, match='not of this ResNet.*in the file: bn1.running_mean. Bui'):
+        load_weights(model, weights)
+
+
+def test_position_embeddings_of_other_families_are_not_resampled():
+    small, large = (timm.create_model('pit_ti_224', img_size=size, base_dims=(8, 8, 8),
+                                      depth=(1, 1, 1)) for size in (64, 96))
+    with pytest.raises(ValueError, match='pos_embed has shape .* in the file and'):
+        load_weights(small, large.state_dict())

@@ -4,8 +4,8 @@ import copy
 import pytest
 import timm
 import torch
-from tiny_backbones import each_backbone, images, randomize
-from tiny_timm import TINY_SEQUENCE, tiny, tiny_swin, tiny_vit
+from tiny_backbones import each_backbone, images
+from tiny_timm import TINY_SEQUENCE, randomize, tiny, tiny_swin, tiny_vit
 from timm.layers import PatchEmbed
 from torch import nn
 

@@ -2,9 +2,8 @@
 import pytest
 import timm
 import torch
-from tiny_backbones import randomize
 from tiny_pictures import picture_model
-from tiny_timm import tiny, tiny_jumbo, tiny_swin, tiny_vit
+from tiny_timm import randomize, tiny, tiny_jumbo, tiny_swin, tiny_vit
 
 from locat_mmseg.addon import add_gaug
 from locat_mmseg.analysis.class_token import (class_token_only, count_class_tokens, isolated,

@@ -2,12 +2,12 @@
 import pytest
 import timm
 import torch
-from tiny_backbones import randomize, vit
+from tiny_backbones import vit
 from tiny_models import JUMBO as TINY_JUMBO
 from tiny_models import VIT as TINY_VIT
 from tiny_models import build, classifier
 from tiny_pictures import picture_model, pictures, tiny_resnet
-from tiny_timm import tiny_jumbo, tiny_vit
+from tiny_timm import randomize, tiny_jumbo, tiny_vit
 from torch import nn
 
 from locat_mmseg.addon import add_gaug

@@ -6,7 +6,7 @@ import pytest
 
 from locat_mmseg.analysis import LayerLocality, Locality
 from locat_mmseg.analysis.locality_plots import plot_depth, plot_heads, plot_plane, plot_shares
-from locat_mmseg.analysis.locality_report import layer_rows, locality_page, text_table
+from locat_mmseg.analysis.locality_report import layer_rows, locality_page
 
 
 def locality(**kwargs) -> Locality:
@@ -58,11 +58,6 @@ def test_table():
     assert rows[0][3:] == pytest.approx([0.2, 1.5, 24., 0.6, 0.15, 0.25, 0.1, 0.3])
     header, _ = layer_rows(locality(gaussian_alpha=[1., 2.], register_share=None))
     assert 'alpha' in header and 'register share' not in header
-
-
-def test_text_table():
-    assert text_table(['a', 'name'], [[1, 0.5], [10, None]]) == \
-        ' a   name\n 1  0.500\n10      –'
 
 
 def test_page_tells_all():

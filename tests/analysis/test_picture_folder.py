@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import InterpolationMode
 
-from locat_mmseg.analysis.picture_folder import PictureFolder, cover
+from locat_mmseg.analysis.picture_folder import PictureFolder, cover, evenly_spaced
 
 
 def write(path, array):
@@ -27,6 +27,13 @@ def test_order_names_and_colours(tmp_path):
     assert len(PictureFolder(tmp_path, (6, 6), limit=2)) == 2
     assert [p.name for p in PictureFolder(tmp_path, (6, 6), limit=2).paths] == ['1.bmp', '2.png']
     assert len(PictureFolder(tmp_path, (6, 6), limit=9)) == 4
+
+
+@pytest.mark.parametrize('limit, places', [
+    (None, [0, 1, 2, 3, 4]), (0, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 3, 4]), (1, [0]), (2, [0, 2]),
+    (3, [0, 1, 3])])
+def test_evenly_spaced(limit, places):
+    assert evenly_spaced(5, limit) == places
 
 
 def test_grey_and_transparent_pictures(tmp_path):

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from locat_mmseg.analysis.report import (data_uri, figures, heading, new_figure, number, page,
-                                         paragraph, table)
+from locat_mmseg.analysis.report import (data_uri, figures, heading, new_figure, page, paragraph,
+                                         table)
 
 VOID = {'meta', 'img', 'wbr'}
 
@@ -69,13 +69,6 @@ def test_figures_are_svg_with_text_in_words_and_fit_a_narrow_screen():
 
 def test_figures_are_the_same_in_each_run():
     assert data_uri(drawing()) == data_uri(drawing()) != data_uri(drawing(2.))
-
-
-@pytest.mark.parametrize('value, expected', [
-    (None, '–'), (0.0625, '0.062'), (1.0, '1.000'), (12, '12'), ('a', 'a'),
-    (float('nan'), 'nan')])
-def test_number(value, expected):
-    assert number(value) == expected
 
 
 def test_rows_of_another_length_are_refused():

@@ -1,13 +1,14 @@
 """timm models by name: their normalisation, their weights, GAug if the weights have it."""
 import pytest
 import safetensors.torch
+import timm
 import torch
 from tiny_timm import TINY_SEQUENCE, tiny_vit
 
 from locat_mmseg.addon import add_gaug
 from locat_mmseg.analysis.feature_hooks import FeatureReader
 from locat_mmseg.analysis.feature_layers import feature_layers
-from locat_mmseg.analysis.timm_models import load_timm
+from locat_mmseg.analysis.timm_models import load_timm, timm_model
 
 NAME = 'vit_tiny_patch16_224'
 
@@ -25,6 +26,46 @@ def test_weights_of_a_file(tmp_path, suffix, gaug):
     with torch.no_grad():
         torch.testing.assert_close(loaded(x), model.eval()((x - 0.5) / 0.5))
     assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
+
+
+@pytest.mark.parametrize('gaug', [False, True])
+@pytest.mark.parametrize('num_classes', [0, 7])
+def test_weights_of_a_file_without_the_classifier(tmp_path, num_classes, gaug):
+    model = timm.create_model('test_vit', num_classes=num_classes)
+    model = (add_gaug(model) if gaug else model).eval()
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'a.pth')
+    loaded = timm_model('test_vit', str(tmp_path / 'a.pth'), classifier=False)
+    image = torch.randn(1, 3, 160, 160)
+    assert loaded.num_classes == 0 and not loaded.training
+    torch.testing.assert_close(loaded.forward_features(image), model.forward_features(image))
+
+
+@pytest.mark.parametrize('name, sizes', [
+    ('deit_tiny_distilled_patch16_224', dict(depth=1)), ('twins_svt_small', dict(
+        embed_dims=(16, 16, 16, 16), depths=(1, 2, 1, 1), num_heads=(1, 2, 2, 2)))])
+def test_other_families_without_the_classifier(tmp_path, name, sizes):
+    """Two classifiers, or blocks inside blocks."""
+    model = timm.create_model(name, num_classes=5, **sizes).eval()
+    torch.save(model.state_dict(), tmp_path / 'a.pth')
+    loaded = timm_model(name, str(tmp_path / 'a.pth'), classifier=False, **sizes)
+    image = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.forward_features(image), model.forward_features(image))
+
+
+def test_another_size(tmp_path):
+    torch.save(timm.create_model('test_vit').state_dict(), tmp_path / 'a.pth')
+    model = timm_model('test_vit', str(tmp_path / 'a.pth'), img_size=64)
+    assert model.patch_embed.grid_size == (4, 4)
+
+
+def test_weights_that_cannot_be_fetched(monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError('no network')
+    monkeypatch.setattr('timm.create_model', fail)
+    with pytest.raises(ValueError, match=r'weights of timm model test_vit cannot be had \(no netw'
+                                         r"ork\): give weights as a file, or 'random'"):
+        timm_model('test_vit')
 
 
 def test_normalisation_and_size_are_those_of_timm():
@@ -52,15 +93,23 @@ def test_swin_takes_other_sizes():
     assert [f.shape[1] for f in found] == [15 * 23, 8 * 12]
 
 
-def test_mistakes(tmp_path):
+class Program:
+    """What unpickling would run."""
+
+
+@pytest.mark.parametrize('build', [load_timm, timm_model])
+def test_mistakes(tmp_path, build):
     with pytest.raises(ValueError, match="'vit_tinny_patch16_224' is no model of timm .*vit_tiny_"):
-        load_timm('vit_tinny_patch16_224')
-    with pytest.raises(ValueError, match='weights nowhere.pth: no such file; give a file in the'):
-        load_timm(NAME, 'nowhere.pth')
+        build('vit_tinny_patch16_224')
+    with pytest.raises(ValueError, match='weights nowhere.pth cannot be read .*; expected a file'):
+        build(NAME, 'nowhere.pth')
     (tmp_path / 'broken.safetensors').write_text('x')
     with pytest.raises(ValueError, match='broken.safetensors cannot be read'):
-        load_timm(NAME, str(tmp_path / 'broken.safetensors'))
+        build(NAME, str(tmp_path / 'broken.safetensors'))
+    torch.save({'state_dict': {}, 'args': Program()}, tmp_path / 'program.pth')
+    with pytest.raises(ValueError, match='program.pth is refused: reading it would run code'):
+        build(NAME, str(tmp_path / 'program.pth'))
     torch.save({'a': torch.zeros(1)}, tmp_path / 'other.pth')
-    for name in (NAME, 'pit_ti_224'):
-        with pytest.raises(ValueError, match='other.pth: '):
-            load_timm(name, str(tmp_path / 'other.pth'))
+    for name in (NAME, 'pit_ti_224', 'resnet10t'):
+        with pytest.raises(ValueError, match='other.pth: these weights are not of this'):
+            build(name, str(tmp_path / 'other.pth'))

@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 from mmengine.registry import MODELS
+from tiny_timm import randomize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -12,13 +13,6 @@ import locat_mmseg  # noqa: F401  registers the plugins
 GRID = (3, 5)
 PRETRAINED_GRID = (4, 4)
 DIM, HEADS = 24, 3
-
-
-def randomize(module: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(0)
-    for parameter in module.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.5
-    return module.eval()
 
 
 def dense_gaussian(q: Tensor, gaug: nn.Module, grid: tuple[int, int], num_prefix_tokens: int,

@@ -5,7 +5,8 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 from tiny_backbones import (SIZES, TINY, TINY_SWIN, dinov2, each_vit, gradients, images, jumbo,
-                            randomize, swin, vit)
+                            swin, vit)
+from tiny_timm import randomize
 from torch import nn
 from torch.nn import functional as F
 

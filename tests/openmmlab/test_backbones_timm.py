@@ -9,7 +9,8 @@ import torch
 from timm.models.eva import Eva
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
-from tiny_backbones import SIZES, dinov2, each_backbone, images, randomize, swin, vit
+from tiny_backbones import SIZES, dinov2, each_backbone, images, swin, vit
+from tiny_timm import randomize
 from torch import nn
 from torch.nn import functional as F
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.model import ExponentialMovingAverage, PretrainedInit
-from tiny_backbones import (dinov2, each_backbone, each_vit, gradients, images, jumbo, randomize,
-                            swin, vit)
+from tiny_backbones import dinov2, each_backbone, each_vit, gradients, images, jumbo, swin, vit
+from tiny_timm import randomize
 from torch import Tensor, nn
 
 from locat_mmseg.openmmlab.backbones import LocAtTIMM, LocAtViT, TimmBackbone

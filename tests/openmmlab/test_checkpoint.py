@@ -8,6 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import CheckpointLoader, load_checkpoint
+from tiny_timm import randomize
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,13 +26,6 @@ def vit(**kwargs) -> LocAtViT:
 def swin(**kwargs) -> LocAtSwin:
     return LocAtSwin(**{'arch': SWIN, 'img_size': 32, 'patch_size': 2, 'window_size': 4,
                         'out_indices': (0, 1), **kwargs})
-
-
-def randomize(module: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(0)
-    for parameter in module.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator)
-    return module
 
 
 @pytest.fixture

@@ -8,18 +8,12 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import save_checkpoint
 from mmseg.models import SegTTAModel
 from torch import nn
+from user_errors import mistake
 
 from locat_mmseg.openmmlab.checkpoint_checks import check_fit, check_resumable, localize_records
-from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.hooks import StrictCheckpointHook, unwrap
 
 RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
-
-
-def mistake(function, *args) -> str:
-    with pytest.raises(UserError) as raised:
-        function(*args)
-    return str(raised.value)
 
 
 def small_model() -> nn.Module:

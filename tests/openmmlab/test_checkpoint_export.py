@@ -8,9 +8,9 @@ import torch
 from golden import load_golden, relative_error
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_backbones import randomize
 from tiny_models import SWIN, VIT, build, classifier, segmentor
 from tiny_runs import load_tool, mistake, run
+from tiny_timm import randomize
 from torch import nn
 
 from locat_mmseg.addon import add_gaug, load_weights

@@ -6,7 +6,7 @@ import mmpretrain.models.backbones as mmpretrain
 import mmseg.models.backbones as mmseg
 import pytest
 import torch
-from tiny_backbones import randomize
+from tiny_timm import randomize
 from torch import Tensor, nn
 
 from locat_mmseg.openmmlab.backbones import LocAtSwin, LocAtTIMM, LocAtViT, TimmBackbone

@@ -15,17 +15,11 @@ from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
 from torch import nn
 from torch.utils.data import DataLoader
+from user_errors import mistake
 
-from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.label_checks import GuardedLoader, check_labels
 from locat_mmseg.openmmlab.model_checks import (check_batch, check_batch_norm, check_num_classes,
                                                 label_limits, report_batch_size)
-
-
-def mistake(function, *args) -> str:
-    with pytest.raises(UserError) as raised:
-        function(*args)
-    return str(raised.value)
 
 
 # ---- classes ----

@@ -11,7 +11,7 @@ from tiny_runs import draw_pair
 import locat_mmseg  # noqa: F401  registers
 from locat_mmseg.analysis.visible_part import ForegroundBoxes, ForegroundMasks
 from locat_mmseg.openmmlab.errors import UserError
-from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures, loads_bgr
+from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
 
 BOX = """<annotation><size><width>{width}</width><height>{height}</height></size><object>
 <name>{name}</name><bndbox><xmin>0</xmin><ymin>0</ymin><xmax>{half}</xmax><ymax>{height}</ymax>
@@ -52,8 +52,6 @@ def test_files_come_in_rgb(classified, classification_data):
     cv2.imwrite(str(path), np.full((32, 32, 3), (10, 20, 30), np.uint8))  # blue, green, red
     picture, _ = LabelledPictures(classified)[0]
     assert (picture[:, 5, 5] * 255).round().tolist() == [30, 20, 10]
-    assert loads_bgr([dict(type='LoadImageFromFile')])
-    assert not loads_bgr([dict(type='RandomFlip'), lambda results: results])
 
 
 def test_label_maps_keep_their_size(segmentation_config):

@@ -4,6 +4,7 @@ import shutil
 import warnings
 
 import pytest
+import user_errors
 from mmengine.config import Config
 from mmengine.runner import Runner
 
@@ -23,9 +24,7 @@ def load(*argv) -> Config:
 
 
 def mistake(*argv) -> str:
-    with pytest.raises(UserError) as raised:
-        load(*argv)
-    return str(raised.value)
+    return user_errors.mistake(load, *argv)
 
 
 @pytest.fixture

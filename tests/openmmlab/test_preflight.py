@@ -2,11 +2,11 @@
 import re
 
 import pytest
+import user_errors
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.preflight import check_data
 
 CIFAR = dict(type='CIFAR100', split='train', download=False)
@@ -27,9 +27,7 @@ def classification(data, **changes) -> Config:
 
 
 def mistake(cfg: Config) -> str:
-    with pytest.raises(UserError) as raised:
-        check_data(cfg, ('train_dataloader', 'val_dataloader'))
-    return str(raised.value)
+    return user_errors.mistake(check_data, cfg, ('train_dataloader', 'val_dataloader'))
 
 
 def test_data_in_place_passes(segmentation_data, classification_data):

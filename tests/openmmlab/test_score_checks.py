@@ -2,15 +2,7 @@
 import cv2
 import pytest
 from mmengine.runner import Runner
-
-from locat_mmseg.openmmlab.errors import UserError
-
-
-def mistake(function, *args) -> str:
-    with pytest.raises(UserError) as raised:
-        function(*args)
-    return str(raised.value)
-
+from user_errors import mistake
 
 VOID = ('model.decode_head.ignore_index is 11, but {} is 255: void pixels have one label; set '
         '--cfg-options {}=11, or model.decode_head.ignore_index to that of the label maps')

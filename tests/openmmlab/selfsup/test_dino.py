@@ -5,8 +5,8 @@ from copy import deepcopy
 import dino_worker
 import pytest
 import torch
-from tiny_backbones import randomize
 from tiny_dino import HEAD, OUTPUTS, crops, dino, tell, train
+from tiny_timm import randomize
 from torch import Tensor, nn
 
 from locat_mmseg.layers import GaussianAugment

@@ -2,7 +2,7 @@
 import pytest
 import torch
 from mmengine.registry import MODELS
-from tiny_backbones import randomize
+from tiny_timm import randomize
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 

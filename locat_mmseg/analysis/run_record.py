@@ -1,0 +1,46 @@
+"""What a run of a tool found, and how it came about, as JSON."""
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file, in a folder that is made if need be, so that an interruption leaves a whole
+    one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f'{path.name}.partial')
+    partial.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
+    partial.replace(path)
+
+
+class Record:
+    """A run from its command line to its results.
+
+    Args:
+        tool: the tool's file.
+        argv: its command line without the tool; None: that of the process.
+
+    Attributes:
+        words: the command line without the tool.
+        command: the whole.
+    """
+
+    def __init__(self, tool: str, argv: Sequence[str] | None) -> None:
+        self.started = time.time()
+        self.words = sys.argv[1:] if argv is None else list(argv)
+        self.command = shlex.join(['python', f'tools/{Path(tool).name}', *self.words])
+
+    def write(self, path: Path, device: str, **content: Any) -> None:
+        """Write what was found, on which device, with command, seconds, end and machine."""
+        write_json(path, dict(
+            content, command=self.command, seconds=round(time.time() - self.started, 1),
+            finished=time.strftime('%Y-%m-%d %H:%M:%S'),
+            machine=dict(device=device, threads=torch.get_num_threads(), torch=torch.__version__,
+                         timm=timm.__version__)))
