@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from .locality_plots import DISTANCE_LABEL, plot_plane
-from .locality_report import DEFINITIONS, WINDOWS, text_table
+from .locality_report import DEFINITIONS, WINDOWS
 from .locality_results import finite
-from .report import figures, heading, number, page, paragraph, table
+from .report import figures, heading, page, paragraph, table
 from .study_plots import plot_curves, plot_points, pooled
 from .study_results import MEASURES, Run, Study, write_whole
 from .study_statistics import Estimate, Factorial, cell_name
 from .study_summary import (FactorAnalysis, Partings, estimates, groups, labels, minimum_curves,
                             partings, shown_runs, states, varying_factors, write_csv)
+from .tables import number, text_table
 
 MINIMUM_LABEL = 'minimum distance / diagonal'
 INTERVALS = ('In brackets: 95 % interval, percentile bootstrap over seeds; over few seeds it is '
