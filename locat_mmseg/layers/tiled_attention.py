@@ -150,22 +150,23 @@ def scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 @torch.library.custom_op('locat_mmseg::tiled_attention', mutates_args=())
 def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
-             mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attention (B, H, N, d), and the logarithms (G, 1, N) of the softmax's sums."""
+             mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention (B, H, N, d); per query the largest logit (G, 1, N) and the softmax's sum with it
+    subtracted. Not one logarithm of the sum: beside a large logit it would be rounded away."""
     logits, values = TiledLogits(q, k, rows, cols, mask), v.flatten(0, 1)
-    out, log_sums = _outputs(q, k, v, rows, cols, mask)
+    out, largest, sums = _outputs(q, k, v, rows, cols, mask)
     flat_out = torch.empty_like(values)
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         weights = logits.tile(tile)
         # A query whose keys are all masked gets weights of 0, not 0 / 0.
         finfo = torch.finfo(weights.dtype)
-        largest = weights.amax(1, keepdim=True).clamp_(min=finfo.min)
-        sums = weights.sub_(largest).exp2_().sum(1, keepdim=True).clamp_(min=finfo.tiny)
-        log_sums[heads, :, queries] = largest.add_(sums.log2())
+        tile_largest = weights.amax(1, keepdim=True).clamp_(min=finfo.min)
+        tile_sums = weights.sub_(tile_largest).exp2_().sum(1, keepdim=True).clamp_(min=finfo.tiny)
+        largest[heads, :, queries], sums[heads, :, queries] = tile_largest, tile_sums
         product = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
-        flat_out[tile] = product.div_(sums.transpose(1, 2))
-    return out.copy_(flat_out.view(v.shape)), log_sums
+        flat_out[tile] = product.div_(tile_sums.transpose(1, 2))
+    return out.copy_(flat_out.view(v.shape)), largest, sums
 
 
 @_forward.register_fake
@@ -173,25 +174,26 @@ def _outputs(q, k, v, rows, cols, mask):
     batch, num_heads, num_tokens = v.shape[:3]
     # Tokens before heads in memory: to concatenate the heads later moves nothing.
     out = torch.empty_permuted(v.shape, (0, 2, 1, 3), dtype=v.dtype, device=v.device)
-    return out, rows.new_empty(batch * num_heads, 1, num_tokens)
+    return out, *(rows.new_empty(batch * num_heads, 1, num_tokens) for _ in range(2))
 
 
 @torch.library.custom_op('locat_mmseg::tiled_attention_backward', mutates_args=())
 def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
-              mask: Tensor | None, out: Tensor,
-              log_sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+              mask: Tensor | None, out: Tensor, largest: Tensor,
+              sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, rows and cols."""
     logits = TiledLogits(q, k, rows, cols, mask)
-    grad_out, values = grad.flatten(0, 1), v.flatten(0, 1)
-    gradients = _gradients(grad, q, k, v, rows, cols, mask, out, log_sums)
+    # The softmax's division by the sums, done once for each query.
+    grad_out, values = (grad.flatten(0, 1) / sums.transpose(1, 2)).to(v.dtype), v.flatten(0, 1)
+    gradients = _gradients(grad, q, k, v, rows, cols, mask, out, largest, sums)
     grad_q, grad_k, grad_v, grad_rows, grad_cols = (t.flatten(0, 1) for t in gradients)
     # Per query, the mean of the weights' gradient under the weights.
-    mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(log_sums)
+    mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(sums) / sums
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         # Sums over the queries: a head's first block overwrites what was in memory.
         beta = 0 if queries.start == 0 else 1
-        weights = logits.tile(tile).sub_(log_sums[heads, :, queries]).exp2_()
+        weights = logits.tile(tile).sub_(largest[heads, :, queries]).exp2_()
         grad_v[heads].baddbmm_(weights.to(v.dtype), grad_out[tile], beta=beta)
         change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(rows.dtype)
         change.sub_(mean[heads, :, queries]).mul_(weights)
@@ -207,7 +209,7 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols:
 
 
 @_backward.register_fake
-def _gradients(grad, q, k, v, rows, cols, mask, out, log_sums):
+def _gradients(grad, q, k, v, rows, cols, mask, out, largest, sums):
     return tuple(torch.empty_like(t, memory_format=torch.contiguous_format)
                  for t in (q, k, v, rows, cols))
 
@@ -216,7 +218,7 @@ def _setup_context(ctx, inputs, output):
     ctx.save_for_backward(*inputs, *output)
 
 
-def _autograd(ctx, grad, _):
+def _autograd(ctx, grad, *_):
     return *_backward(grad, *ctx.saved_tensors), None
 
 
