@@ -198,8 +198,12 @@ def compile_counting(model: nn.Module) -> tuple[nn.Module, CompileCounter]:
     return torch.compile(model, backend=counter, fullgraph=True, dynamic=False), counter
 
 
+SLOW_TO_COMPILE = [pytest.param(family, marks=pytest.mark.slow)
+                   for family in ('jumbo', 'one-stage swin')]
+
+
 @pytest.mark.parametrize('checkpointing', [False, True])
-@pytest.mark.parametrize('family', ['vit', 'rope mixed', 'jumbo', 'one-stage swin'])
+@pytest.mark.parametrize('family', ['vit', 'rope mixed', *SLOW_TO_COMPILE])
 def test_compiles_once_per_image_size(family, checkpointing):
     model = converted(FAMILIES[family], checkpointing)
     plain = converted(FAMILIES[family])
