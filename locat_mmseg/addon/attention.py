@@ -16,7 +16,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import GaussianAugment, GaussianFactors, Grid, attend, attention_weights
+from ..layers import Gaussian, GaussianAugment, Grid, attend, attention_weights
 from .grid import TokenGrid
 
 
@@ -58,7 +58,7 @@ class GaussianAttention:
         self.num_prefix_tokens = num_prefix_tokens
         self.token_grid = token_grid if token_grid is not None else TokenGrid()
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors,
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, gaussian: Gaussian,
                 mask: Tensor | None) -> Tensor:
         """Attention, heads concatenated: (B, N, H * d)."""
         if self.fused_attn:

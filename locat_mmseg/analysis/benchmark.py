@@ -5,7 +5,8 @@ backbone and is not measured. Every measurement runs in a process of its own:
 
 - time: the plain model and one variant take turns, and each turn gives one ratio;
 - memory: one model, the highest use during a training step minus that just before the first step
-  (so gradients and the optimizer's state count, weights and the batch do not).
+  (so gradients and the optimizer's state count, weights and the batch do not); the median of several
+  processes where it differs between them.
 """
 import multiprocessing
 import re
@@ -40,6 +41,7 @@ TASKS = ('training', 'inference')
 
 WARM_UP_STEPS = 2
 MEMORY_STEPS = 2
+MEMORY_PROCESSES = dict(cpu=3, cuda=1)  # resident size differs by up to 3 %, allocated bytes don't
 TURN_SECONDS = 0.1  # the least time of a turn; short steps are repeated
 
 
@@ -243,14 +245,22 @@ def measure(case: Case, variant: str, settings: Settings, deadline: float = floa
     row = describe(case, variant)
     jobs = [measure_memory] if variant == PLAIN else [measure_time, measure_memory]
     for job in jobs:
+        repeats = MEMORY_PROCESSES[settings.device] if job is measure_memory else 1
         try:
-            result = in_new_process(job, case, variant, settings, deadline=deadline)
+            results = [in_new_process(job, case, variant, settings, deadline=deadline)
+                       for _ in range(repeats)]
         except RuntimeError as error:
             row['error'] = f'{job.__name__}: {error}'
             yield row
             return
-        row.update(result if job is measure_time else dict(memory=result))
+        row.update(dict(memory=median_memory(results)) if job is measure_memory else results[0])
         yield row
+
+
+def median_memory(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The middle one of an odd number of measurements of memory, with the bytes of all."""
+    ordered = sorted(results, key=lambda result: result['bytes'])
+    return dict(ordered[len(ordered) // 2], all_bytes=[result['bytes'] for result in ordered])
 
 
 def in_new_process(function: Callable, *args: Any, deadline: float = float('inf')) -> Any:

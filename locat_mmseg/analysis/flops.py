@@ -7,8 +7,8 @@ writes its attention out, with the explicit back end of `attend`.
 What one FLOP is, as in the papers of this field and in fvcore and mmengine: one multiply-add of a
 convolution or a matrix product. Norms and bilinear resizing count as they do there; activations,
 softmax and sums of branches are free. Of the Gaussian each elementwise operation counts, too: what
-GAug computes, and for each pair of patches one operation to add the Gaussian to the logit, and one
-more to multiply its two factors.
+GAug predicts, an exponent and a power for each number of the two factors, and for each pair of
+patches one operation to multiply the factors and one to add the product to the logit.
 """
 import copy
 from collections import Counter
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
-from ..layers import GaussianAugment, GaussianFactors
+from ..layers import Gaussian, GaussianAugment
 from ..layers.attention import attention_backend
 
 aten = torch.ops.aten
@@ -109,10 +109,12 @@ class OperationCounter(TorchDispatchMode):
             self.uncounted.add(func._overloadpacket.__name__)
         return out
 
-    def add_pairs(self, module: nn.Module, args: tuple, gaussian: GaussianFactors | Tensor) -> None:
-        """Forward hook of GAug: putting the Gaussian on the logits of all pairs of patches."""
-        if isinstance(gaussian, GaussianFactors):
-            self._add(2 * gaussian.rows.numel() * gaussian.cols.shape[-1])
+    def add_pairs(self, module: nn.Module, args: tuple, gaussian: Gaussian | Tensor) -> None:
+        """Forward hook of GAug: what attention does with the Gaussian. Two operations for each of
+        the h + w numbers of a query's factors, two for each pair of patches."""
+        if isinstance(gaussian, Gaussian):
+            numbers = sum(gaussian.grid) + gaussian.num_patches
+            self._add(2 * gaussian.strength.numel() * numbers)
         else:
             self._add(gaussian.numel())
 

@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..addon.grid import in_backward
-from ..layers import GaussianAugment, GaussianFactors, gaussian_bias
-from ..layers.gaussian import stabiliser
+from ..layers import Gaussian, GaussianAugment, gaussian_bias
 from ..metrics import (attention_distance, attention_entropy, class_alignment, grid_diagonal,
                        patch_attention, prefix_share)
 from .capture import LayerAttention, capture_attention, find_backbone, register
@@ -63,7 +61,7 @@ class LocalityMeter:
         self.num_images = torch.zeros((), dtype=torch.float64)
         self._layers: dict[str, dict[str, Any]] = {}
         self._means: dict[tuple[str, str], RunningMean] = {}
-        self._gaussians: dict[str, dict[str, Tensor]] = {}
+        self._gaussians: dict[str, Gaussian] = {}
 
     def __enter__(self) -> 'LocalityMeter':
         with ExitStack() as stack:
@@ -92,22 +90,17 @@ class LocalityMeter:
         facts['grids'].add(tuple(layer.grid))
         measures = attention_measures(layer, self.num_class_tokens, self.num_registers)
         if layer.name in self._gaussians:
-            measures |= gaussian_measures(layer, **self._gaussians.pop(layer.name))
+            measures |= gaussian_measures(layer, self._gaussians.pop(layer.name))
         broken = bool(layer.weights.isnan().any())
         for measure, values in measures.items():
             values = values.unflatten(0, (-1, num_windows)).transpose(1, 2).flatten(2)
             self._add(layer.name, measure, values, broken)
 
     def _note_gaussian(self, layer: str, gaug: GaussianAugment, args: tuple,
-                       factors: GaussianFactors) -> None:
+                       gaussian: Gaussian) -> None:
         """Keep the Gaussian of a layer until its weights, and what is allowed, are known."""
-        if in_backward():
-            return
-        queries, grid = args[:2]
-        queries = queries[..., queries.shape[-2] - factors.rows.shape[-2]:, :]  # those of patches
-        variance = gaug.variance(gaug.log_var(queries).float(), grid) + stabiliser(gaug.grid)
-        self._gaussians[layer] = dict(sigma=variance.sqrt(), factors=factors,
-                                      alpha=F.softplus(gaug.log_alpha(queries).float())[..., 0])
+        if not in_backward():
+            self._gaussians[layer] = gaussian
 
     def _align(self, block: str, module: nn.Module, args: tuple, tokens: Tensor) -> None:
         """Consume the tokens after one block."""
@@ -168,11 +161,11 @@ def attention_measures(layer: LayerAttention, num_class_tokens: int, num_registe
     return measures
 
 
-def gaussian_measures(layer: LayerAttention, sigma: Tensor, alpha: Tensor,
-                      factors: GaussianFactors) -> dict[str, Tensor]:
+def gaussian_measures(layer: LayerAttention, gaussian: Gaussian) -> dict[str, Tensor]:
     """Width, strength and distance (B * W, H, n) of one layer's Gaussian."""
-    gaussian = patch_attention(gaussian_bias(factors), 0, layer.allowed)
-    distance = attention_distance(gaussian, layer.grid) / grid_diagonal(layer.grid)
+    attention = patch_attention(gaussian_bias(gaussian), 0, layer.allowed)
+    distance = attention_distance(attention, layer.grid) / grid_diagonal(layer.grid)
+    sigma, alpha = gaussian.sigma, gaussian.alpha[..., 0]
     counts = torch.ones_like(alpha, dtype=torch.bool)
     if layer.windowed:
         inside = layer.allowed.any(-1)[:, None]  # (W, 1, n): padding has no Gaussian

@@ -1,11 +1,11 @@
 """The mathematics of LocAt, on torch alone."""
 from .attention import (BACKENDS, attend, attention_backend, attention_weights, choose_backend)
-from .gaussian import (GaussianAugment, GaussianFactors, Grid, check_grid, gaussian_bias,
-                       gaussian_factors)
+from .gaussian import (Gaussian, GaussianAugment, GaussianFactors, Grid, check_grid, gaussian_bias,
+                       make_gaussian)
 from .prr import PatchRefinement, refine
 
 __all__ = [
-    'BACKENDS', 'GaussianAugment', 'GaussianFactors', 'Grid', 'PatchRefinement', 'attend',
-    'attention_backend', 'attention_weights', 'check_grid', 'choose_backend',
-    'gaussian_bias', 'gaussian_factors', 'refine'
+    'BACKENDS', 'Gaussian', 'GaussianAugment', 'GaussianFactors', 'Grid', 'PatchRefinement',
+    'attend', 'attention_backend', 'attention_weights', 'check_grid', 'choose_backend',
+    'gaussian_bias', 'make_gaussian', 'refine'
 ]

@@ -11,6 +11,7 @@ Several exact back ends compute it; `attend` takes the one that is fastest where
 
 Shape legend: B batch, H heads, N = P + n tokens, P prefix tokens, n = h*w patches, d head width.
 """
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .flex_attention import flex_attend, reason_against_flex
-from .gaussian import GaussianFactors, gaussian_bias
+from .gaussian import Gaussian, gaussian_bias
 from .tiled_attention import is_forward_mode, reason_against_tiled, tiled_attention
 
 BACKENDS = ('flex', 'tiled', 'sdpa', 'explicit')
@@ -50,14 +51,14 @@ def attention_backend(name: str) -> Iterator[None]:
         _forced = before
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = None,
+def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: Gaussian | None = None,
            mask: Tensor | None = None, dropout_p: float = 0.0,
            backend: str | None = None) -> Tensor:
     """Scaled dot-product attention with the Gaussian of GAug (arXiv 2603.04892, section 3).
 
     Args:
         q, k, v: (B, H, N, d).
-        gaussian: factors of the last n of the N tokens; the first P = N - n are prefix tokens,
+        gaussian: of the last n of the N tokens; the first P = N - n are prefix tokens,
             which neither give nor receive a Gaussian.
         mask: broadcastable to (B, H, N, N). Boolean: True means keep; a query that may see no key
             gets 0. Float: added to the logits.
@@ -80,9 +81,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = N
         _check_name(backend)
         _check_serves(backend, q, gaussian, mask, dropout_p)
     if backend == 'flex':
-        return flex_attend(q, k, v, *gaussian, mask)
+        return flex_attend(q, k, v, gaussian.factors(), mask)
     if backend == 'tiled':
-        return tiled_attention(q, k, v, *gaussian, mask)
+        return tiled_attention(q, k, v, gaussian, mask)
     if backend == 'sdpa':
         bias = attention_bias(q, gaussian, mask)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout_p)
@@ -90,7 +91,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None = N
     return F.dropout(weights, dropout_p, training=dropout_p > 0) @ v
 
 
-def choose_backend(q: Tensor, gaussian: GaussianFactors | None = None, mask: Tensor | None = None,
+def choose_backend(q: Tensor, gaussian: Gaussian | None = None, mask: Tensor | None = None,
                    dropout_p: float = 0.0) -> str:
     """The fastest back end that can serve an input; arguments as of `attend`."""
     if is_forward_mode(q):
@@ -112,20 +113,23 @@ def _is_exporting() -> bool:
     return torch.jit.is_tracing() or is_exporting()
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gaussian: GaussianFactors | None) -> None:
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, gaussian: Gaussian | None) -> None:
     if not q.shape[:3] == k.shape[:3] == v.shape[:3]:
         raise ValueError(f'q, k and v have the shapes {tuple(q.shape)}, {tuple(k.shape)} and '
                          f'{tuple(v.shape)}: batch, heads and tokens must be the same; expand what '
                          'is shared')
     if gaussian is None:
         return
-    rows, cols = (tuple(factor.shape) for factor in gaussian)
-    if rows[-2] > q.shape[-2]:
-        raise ValueError(f'Gaussian factors of {rows[-2]} patches for {q.shape[-2]} tokens: there '
-                         'must be at least as many tokens')
-    if rows[:2] != tuple(q.shape[:2]) or rows[:3] != cols[:3] or rows[2] != rows[3] * cols[3]:
-        raise ValueError(f'Gaussian factors of the shapes {rows} and {cols} for q of '
-                         f'{tuple(q.shape)}: expected (B, H, h*w, h) and (B, H, h*w, w)')
+    strength, precision = tuple(gaussian.strength.shape), tuple(gaussian.precision.shape)
+    patches = gaussian.num_patches
+    if patches > q.shape[-2]:
+        raise ValueError(f'a Gaussian of {patches} patches for {q.shape[-2]} tokens: there must be '
+                         'at least as many tokens')
+    if patches != math.prod(gaussian.grid) or strength != (*q.shape[:2], patches, 1) \
+            or precision != (*q.shape[:2], patches, 2):
+        raise ValueError(f'a Gaussian of strength {strength} and precision {precision} on a grid '
+                         f'of {gaussian.grid} for q of {tuple(q.shape)}: expected (B, H, h*w, 1) '
+                         'and (B, H, h*w, 2)')
 
 
 def _check_name(backend: str) -> None:
@@ -133,7 +137,7 @@ def _check_name(backend: str) -> None:
         raise ValueError(f'attention back end {backend!r}: expected one of {BACKENDS}')
 
 
-def _check_serves(backend: str, q: Tensor, gaussian: GaussianFactors | None, mask: Tensor | None,
+def _check_serves(backend: str, q: Tensor, gaussian: Gaussian | None, mask: Tensor | None,
                   dropout_p: float) -> None:
     if backend in ('sdpa', 'explicit'):
         return
@@ -145,7 +149,7 @@ def _check_serves(backend: str, q: Tensor, gaussian: GaussianFactors | None, mas
                          "'sdpa' or 'explicit', or leave the choice open")
 
 
-def attention_weights(q: Tensor, k: Tensor, gaussian: GaussianFactors | None = None,
+def attention_weights(q: Tensor, k: Tensor, gaussian: Gaussian | None = None,
                       mask: Tensor | None = None) -> Tensor:
     """The attention matrix (B, H, N, N), rows summing to 1; arguments as of `attend`."""
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
@@ -163,12 +167,12 @@ def masked_softmax(logits: Tensor, keep: Tensor) -> Tensor:
     return weights.masked_fill(~keep, 0)
 
 
-def attention_bias(q: Tensor, gaussian: GaussianFactors | None,
+def attention_bias(q: Tensor, gaussian: Gaussian | None,
                    mask: Tensor | None = None) -> Tensor | None:
     """Gaussian and mask as one bias that scaled dot-product attention takes, or None."""
     if gaussian is None:
         return mask
-    bias = gaussian_bias(gaussian, q.shape[-2] - gaussian.rows.shape[-2])
+    bias = gaussian_bias(gaussian, q.shape[-2] - gaussian.num_patches)
     if mask is not None:
         bias = bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
     return bias.to(q.dtype)

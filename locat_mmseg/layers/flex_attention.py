@@ -11,6 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from .gaussian import GaussianFactors
+
 try:
     from torch.nn.attention.flex_attention import flex_attention
 except ImportError:  # torch without it; `attend` takes another back end then
@@ -38,12 +40,12 @@ def reason_against_flex(q: Tensor, mask: Tensor | None, dropout_p: float) -> str
     return None
 
 
-def flex_attend(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+def flex_attend(q: Tensor, k: Tensor, v: Tensor, factors: GaussianFactors,
                 mask: Tensor | None = None) -> Tensor:
     """``softmax(q k^T / sqrt(d) + S + mask) v``; arguments as in `tiled_attention`."""
     if mask is not None:
         mask = mask.expand(*q.shape[:3], q.shape[2])
-    score_mod = gaussian_score_mod(rows, cols, q.shape[2] - rows.shape[2], mask)
+    score_mod = gaussian_score_mod(*factors, q.shape[2] - factors.rows.shape[2], mask)
     # A compiled model fuses the call itself; on the CPU there is only a forward pass, for tests.
     eager = torch.compiler.is_compiling() or q.device.type == 'cpu'
     return (flex_attention if eager else compiled_flex_attention())(q, k, v, score_mod=score_mod)

@@ -6,7 +6,8 @@ strength alpha, and the logit towards patch key j gains
     S_ij = alpha_i * exp(-D_row(i, j) / (var_row_i + eps) - D_col(i, j) / (var_col_i + eps))
 
 The exponent is a sum over the two axes, so S_ij = rows_i[row_j] * cols_i[col_j]: per query one
-vector of length h and one of length w describe all n = h * w keys, exactly.
+vector of length h and one of length w describe all n = h * w keys, exactly. These follow in turn
+from the three predicted numbers, which are all that is kept.
 
 Shape legend: B batch, H heads, N tokens, P prefix tokens, n = h*w patches, d head width.
 """
@@ -38,6 +39,50 @@ class GaussianFactors(NamedTuple):
     cols: Tensor
 
 
+class Gaussian(NamedTuple):
+    """The Gaussian of every patch query as the three numbers that it is made of, to base 2:
+
+        S_ij = 2 ** (strength_i - D_row(i, j) * precision_row_i - D_col(i, j) * precision_col_i)
+
+    An attention layer keeps these for its backward pass, not the h + w numbers of the factors.
+
+    Attributes:
+        strength: (B, H, n, 1), log2(alpha).
+        precision: (B, H, n, 2), log2(e) / (variance + eps) along rows and columns, 1 / patches^2.
+        grid: (h, w) with h * w = n, patches in row-major order.
+        max_offset: the squared offset D = 0.5 * delta^2 is clipped at this value, in patches^2.
+    """
+    strength: Tensor
+    precision: Tensor
+    grid: Grid
+    max_offset: float = MAX_SQUARED_OFFSET
+
+    @property
+    def num_patches(self) -> int:
+        """n."""
+        return self.strength.shape[-2]
+
+    @property
+    def alpha(self) -> Tensor:
+        """(B, H, n, 1), the strength."""
+        return self.strength.exp2()
+
+    @property
+    def sigma(self) -> Tensor:
+        """(B, H, n, 2), standard deviation along rows and columns in patches, eps included."""
+        return (LOG2_E / self.precision).sqrt()
+
+    def factors(self) -> GaussianFactors:
+        """Evaluate along the rows and along the columns; n * (h + w) exponentials a head."""
+        # Only the distance from a query's row (column) to each row (column) matters: h*h and w*w
+        # numbers. Queries are row-major: the row term repeats along w, the column term along h.
+        strength, precision = (t.unflatten(-2, self.grid) for t in (self.strength, self.precision))
+        offsets = [squared_offsets(side, self.max_offset, precision) for side in self.grid]
+        rows = torch.addcmul(strength, -offsets[0][:, None, :], precision[..., :1])
+        cols = -offsets[1] * precision[..., 1:]
+        return GaussianFactors(rows.exp2().flatten(2, 3), cols.exp2().flatten(2, 3))
+
+
 def check_grid(grid: int | Grid, name: str = 'grid') -> Grid:
     """Return ``grid`` as a pair of positive integers (rows, columns).
 
@@ -65,33 +110,20 @@ def stabiliser(initial_grid: Grid) -> float:
     return eps
 
 
-def gaussian_factors(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
-                     max_offset: float = MAX_SQUARED_OFFSET) -> GaussianFactors:
-    """Evaluate the Gaussian of every patch query along the rows and along the columns.
+def make_gaussian(variance: Tensor, alpha: Tensor, grid: Grid, eps: float,
+                  max_offset: float = MAX_SQUARED_OFFSET) -> Gaussian:
+    """Put variances and strengths into the form that attention takes.
 
     Args:
         variance: (B, H, n, 2), variance along rows and columns in patches^2.
-        alpha: (B, H, n, 1), the strength, positive.
+        alpha: (B, H, n, 1), the strength, not negative.
         grid: (h, w) with h * w = n, patches in row-major order.
         eps: added to the variance.
         max_offset: the squared offset ``0.5 * delta^2`` is clipped at this value.
-
-    Returns:
-        GaussianFactors in the dtype of ``variance``; n * (h + w) exponentials a head.
     """
-    height, width = grid
     # To base 2, since torch evaluates exp2 in a third of the time of exp on a CPU.
-    precision = (variance + eps).reciprocal() * LOG2_E
-    # The strength enters under the exponential, so that autograd keeps one tensor less.
     strength = alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log2()
-    # Only the distance from a query's row (column) to each row (column) matters: h*h and w*w
-    # numbers. Queries are row-major, so the row term repeats along w and the column term along h.
-    rows = torch.addcmul(strength.unflatten(-2, grid),
-                         -squared_offsets(height, max_offset, variance)[:, None, :],
-                         precision[..., 0].unflatten(-1, grid)[..., None])
-    cols = -squared_offsets(width, max_offset, variance) \
-        * precision[..., 1].unflatten(-1, grid)[..., None]
-    return GaussianFactors(rows.exp2().flatten(2, 3), cols.exp2().flatten(2, 3))
+    return Gaussian(strength, (variance + eps).reciprocal() * LOG2_E, tuple(grid), max_offset)
 
 
 def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:
@@ -100,17 +132,18 @@ def squared_offsets(size: int, max_offset: float, like: Tensor) -> Tensor:
     return (0.5 * (position[:, None] - position) ** 2).clamp(max=max_offset)
 
 
-def gaussian_bias(factors: GaussianFactors, num_prefix_tokens: int = 0) -> Tensor:
+def gaussian_bias(gaussian: Gaussian, num_prefix_tokens: int = 0) -> Tensor:
     """Write the Gaussian out as a dense additive attention term.
 
     Args:
-        factors: of n patch queries.
+        gaussian: of n patch queries.
         num_prefix_tokens: P; their rows and columns are 0.
 
     Returns:
         (B, H, P + n, P + n).
     """
-    bias = (factors.rows[..., :, None] * factors.cols[..., None, :]).flatten(-2)
+    rows, cols = gaussian.factors()
+    bias = (rows[..., :, None] * cols[..., None, :]).flatten(-2)
     return F.pad(bias, (num_prefix_tokens, 0, num_prefix_tokens, 0))
 
 
@@ -145,8 +178,8 @@ class GaussianAugment(nn.Module):
             nn.init.trunc_normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, q: Tensor, grid: Grid, num_prefix_tokens: int = 0) -> GaussianFactors:
-        """Compute the factors for one image grid.
+    def forward(self, q: Tensor, grid: Grid, num_prefix_tokens: int = 0) -> Gaussian:
+        """Predict the Gaussian for one image grid.
 
         Args:
             q: (B, H, P + n, d) queries, the patches row-major, after any q-norm, before the
@@ -155,7 +188,7 @@ class GaussianAugment(nn.Module):
             num_prefix_tokens: P, the first queries, which have no Gaussian.
 
         Returns:
-            GaussianFactors, at least float32 (no exponential or softplus in half precision).
+            Gaussian, at least float32 (no exponential or softplus in half precision).
 
         Raises:
             ValueError: if h * w differs from n.
@@ -170,9 +203,9 @@ class GaussianAugment(nn.Module):
                              torch.cat([self.log_var.bias, self.log_alpha.bias]))
         predicted = predicted[..., num_prefix_tokens:, :]
         predicted = predicted.to(torch.promote_types(predicted.dtype, torch.float32))
-        return gaussian_factors(self.variance(predicted[..., :2], grid),
-                                F.softplus(predicted[..., 2:]), grid, stabiliser(self.grid),
-                                max_squared_offset(self.grid))
+        return make_gaussian(self.variance(predicted[..., :2], grid),
+                             F.softplus(predicted[..., 2:]), grid, stabiliser(self.grid),
+                             max_squared_offset(self.grid))
 
     def variance(self, log_var: Tensor, grid: Grid) -> Tensor:
         """Variance in patches^2 from the predicted value (..., 2): a sigmoid between 0 and the

@@ -2,7 +2,7 @@
 
 The N x N logits of a batch do not fit the processor's cache, those of a few heads do. Each tile is
 computed, made a softmax, used and thrown away; the backward pass computes it again and reduces it
-straight to the gradients of q, k, v and the two Gaussian factors. Exact, no approximation.
+straight to the gradients of q, k, v and of the Gaussian's numbers. Exact, no approximation.
 
 Three choices make it fast. A tile is stored keys first, so that the factors, which differ from
 query to query, meet it along contiguous memory. Its numbers are logarithms to base 2, since torch
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .gaussian import LOG2_E
+from .gaussian import LOG2_E, Gaussian, squared_offsets
 
-# Of a tile, for each thread: 1 MiB of float32, about a second-level cache.
+# Of a block of queries, for each thread: 1 MiB of float32, about a second-level cache.
 ELEMENTS_PER_THREAD = 2 ** 18
 # Rows of a tile whose length is a multiple of this keep the matrix products at full speed.
 ALIGNMENT = 32
@@ -30,14 +30,13 @@ ALIGNMENT = 32
 Tile = tuple[slice, slice]
 
 
-def tiled_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, gaussian: Gaussian,
                     mask: Tensor | None = None) -> Tensor:
-    """``softmax(q k^T / sqrt(d) + S + mask) v`` with ``S_ij = rows_i[row_j] * cols_i[col_j]``.
+    """``softmax(q k^T / sqrt(d) + S + mask) v``.
 
     Args:
         q, k, v: (B, H, N, d).
-        rows: (B, H, n, h), for the last n tokens.
-        cols: (B, H, n, w).
+        gaussian: S, of the last n tokens.
         mask: broadcastable to (B, H, N, N); boolean (True keeps) or additive. It gets no gradient.
 
     Returns:
@@ -45,7 +44,8 @@ def tiled_attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
     """
     if torch.is_autocast_enabled(q.device.type):  # as torch's own attention does
         q, k, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, k, v))
-    return _forward(q, k, v, rows, cols, mask)[0]
+    strength, precision, grid, max_offset = gaussian
+    return _forward(q, k, v, strength, precision, *grid, max_offset, mask)[0]
 
 
 def reason_against_tiled(q: Tensor, mask: Tensor | None, dropout_p: float) -> str | None:
@@ -65,12 +65,17 @@ def is_forward_mode(q: Tensor) -> bool:
 
 
 def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
-    """Cut (G, N, N) logits into (heads, queries): as many heads as fit, but one for each thread;
-    where these are too large, a block of their queries."""
+    """Cut (G, N, N) logits into (heads, queries): whole heads, at least one for each thread; where
+    these are too large, a block of the queries of one head for each thread."""
     threads = torch.get_num_threads()
     elements = ELEMENTS_PER_THREAD * threads
-    heads = even_size(num_heads, max(threads, elements // num_tokens ** 2), threads)
-    queries = even_size(num_tokens, elements // (heads * num_tokens), ALIGNMENT)
+    whole_heads = 2 * elements // num_tokens ** 2  # fewer, longer tiles are worth twice the cache
+    if whole_heads >= threads:
+        heads = even_size(num_heads, whole_heads // threads * threads, threads)
+        queries = num_tokens
+    else:
+        heads = min(num_heads, threads)
+        queries = even_size(num_tokens, elements // (heads * num_tokens), ALIGNMENT)
     return itertools.product(parts(num_heads, heads), parts(num_tokens, queries))
 
 
@@ -90,18 +95,28 @@ class TiledLogits:
 
     Args:
         q, k: (B, H, N, d).
-        rows, cols: factors (B, H, n, h) and (B, H, n, w).
+        gaussian: of the last n tokens.
         mask: broadcastable to (B, H, N, N), or None.
     """
 
-    def __init__(self, q: Tensor, k: Tensor, rows: Tensor, cols: Tensor,
-                 mask: Tensor | None) -> None:
+    def __init__(self, q: Tensor, k: Tensor, gaussian: Gaussian, mask: Tensor | None) -> None:
         self.num_heads, self.num_tokens = q.shape[1:3]
-        self.num_prefix_tokens = self.num_tokens - rows.shape[2]
+        self.num_prefix_tokens = self.num_tokens - gaussian.num_patches
         self.scale = q.shape[3] ** -0.5
         self.q, self.k = q.flatten(0, 1), k.flatten(0, 1)
-        self.rows, self.cols = (t.flatten(0, 1).transpose(1, 2).contiguous() for t in (rows, cols))
         self.mask = None if mask is None else mask.expand(*q.shape[:3], self.num_tokens)
+        height, width = gaussian.grid
+        row_offsets, col_offsets = (squared_offsets(side, gaussian.max_offset, gaussian.precision)
+                                    for side in gaussian.grid)
+        # From each row (column) of keys to that of each query, (h, n) and (w, n).
+        self.row_offsets = row_offsets.repeat_interleave(width, dim=1)
+        self.col_offsets = col_offsets.repeat(1, height)
+        strength, row_precision, col_precision = (
+            t.flatten(0, 1).transpose(1, 2)
+            for t in (gaussian.strength, *gaussian.precision.split(1, dim=-1)))
+        # The factors of all queries, (G, h, n) and (G, w, n).
+        self.rows = (strength - self.row_offsets * row_precision).exp2_()
+        self.cols = (self.col_offsets * col_precision).neg_().exp2_()
 
     def tile(self, tile: Tile) -> Tensor:
         """A tile (g, N, r)."""
@@ -122,6 +137,19 @@ class TiledLogits:
         """The factors of a tile, (g, h, 1, r') and (g, 1, w, r')."""
         patches = self.patch_queries(tile)
         return self.rows[tile[0], :, None, patches], self.cols[tile[0], None, :, patches]
+
+    def gaussian_gradients(self, change: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Gradients of the strength (g, r', 1) and of the precision (g, r', 2) from those of the
+        logits of a tile (g, N, r)."""
+        rows, cols = self.factors(tile)
+        between, patches = between_patches(change, rows, cols), self.patch_queries(tile)
+        # What the exponents get, summed over the columns, then over the rows.
+        by_row = (between * cols).sum(2).mul_(rows[:, :, 0]).mul_(math.log(2))  # (g, h, r')
+        by_col = (between * rows).sum(1).mul_(cols[:, 0]).mul_(math.log(2))  # (g, w, r')
+        strength = by_row.sum(1)
+        along_rows = by_row.mul_(self.row_offsets[:, patches]).sum(1)
+        along_cols = by_col.mul_(self.col_offsets[:, patches]).sum(1)
+        return strength[..., None], -torch.stack([along_rows, along_cols], dim=-1)
 
     def add_mask(self, logits: Tensor, tile: Tile) -> None:
         """Apply the mask to a tile, in place."""
@@ -149,12 +177,14 @@ def scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 @torch.library.custom_op('locat_mmseg::tiled_attention', mutates_args=())
-def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
+def _forward(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, precision: Tensor, height: int,
+             width: int, max_offset: float,
              mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Attention (B, H, N, d); per query the largest logit (G, 1, N) and the softmax's sum with it
     subtracted. Not one logarithm of the sum: beside a large logit it would be rounded away."""
-    logits, values = TiledLogits(q, k, rows, cols, mask), v.flatten(0, 1)
-    out, largest, sums = _outputs(q, k, v, rows, cols, mask)
+    gaussian = Gaussian(strength, precision, (height, width), max_offset)
+    logits, values = TiledLogits(q, k, gaussian, mask), v.flatten(0, 1)
+    out, largest, sums = _outputs(q, k, v, strength, precision, height, width, max_offset, mask)
     flat_out = torch.empty_like(values)
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
@@ -170,38 +200,38 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
 
 
 @_forward.register_fake
-def _outputs(q, k, v, rows, cols, mask):
+def _outputs(q, k, v, strength, precision, height, width, max_offset, mask):
     batch, num_heads, num_tokens = v.shape[:3]
     # Tokens before heads in memory: to concatenate the heads later moves nothing.
     out = torch.empty_permuted(v.shape, (0, 2, 1, 3), dtype=v.dtype, device=v.device)
-    return out, *(rows.new_empty(batch * num_heads, 1, num_tokens) for _ in range(2))
+    return out, *(strength.new_empty(batch * num_heads, 1, num_tokens) for _ in range(2))
 
 
 @torch.library.custom_op('locat_mmseg::tiled_attention_backward', mutates_args=())
-def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols: Tensor,
-              mask: Tensor | None, out: Tensor, largest: Tensor,
-              sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, rows and cols."""
-    logits = TiledLogits(q, k, rows, cols, mask)
+def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, strength: Tensor, precision: Tensor,
+              height: int, width: int, max_offset: float, mask: Tensor | None, out: Tensor,
+              largest: Tensor, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, strength and precision."""
+    logits = TiledLogits(q, k, Gaussian(strength, precision, (height, width), max_offset), mask)
     # The softmax's division by the sums, done once for each query.
     grad_out, values = (grad.flatten(0, 1) / sums.transpose(1, 2)).to(v.dtype), v.flatten(0, 1)
-    gradients = _gradients(grad, q, k, v, rows, cols, mask, out, largest, sums)
-    grad_q, grad_k, grad_v, grad_rows, grad_cols = (t.flatten(0, 1) for t in gradients)
+    gradients = _gradients(grad, q, k, v, strength, precision, height, width, max_offset, mask,
+                           out, largest, sums)
+    grad_q, grad_k, grad_v, grad_strength, grad_precision = (t.flatten(0, 1) for t in gradients)
     # Per query, the mean of the weights' gradient under the weights.
-    mean = (grad * out).sum(-1, dtype=rows.dtype).view_as(sums) / sums
+    mean = (grad * out).sum(-1, dtype=strength.dtype).view_as(sums) / sums
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         # Sums over the queries: a head's first block overwrites what was in memory.
         beta = 0 if queries.start == 0 else 1
         weights = logits.tile(tile).sub_(largest[heads, :, queries]).exp2_()
         grad_v[heads].baddbmm_(weights.to(v.dtype), grad_out[tile], beta=beta)
-        change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(rows.dtype)
+        change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(strength.dtype)
         change.sub_(mean[heads, :, queries]).mul_(weights)
         del weights  # as large as a tile
-        tile_rows, tile_cols = logits.factors(tile)
-        between, patches = between_patches(change, tile_rows, tile_cols), logits.patch_queries(tile)
-        grad_rows[heads, patches] = (between * tile_cols).sum(2).transpose(1, 2)
-        grad_cols[heads, patches] = (between * tile_rows).sum(1).transpose(1, 2)
+        patches = logits.patch_queries(tile)
+        grad_strength[heads, patches], grad_precision[heads, patches] = \
+            logits.gaussian_gradients(change, tile)
         change = change.to(q.dtype)
         grad_q[tile] = scaled_product(change.transpose(1, 2), logits.k[heads], logits.scale)
         grad_k[heads].baddbmm_(change, logits.q[tile], beta=beta, alpha=logits.scale)
@@ -209,17 +239,22 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, cols:
 
 
 @_backward.register_fake
-def _gradients(grad, q, k, v, rows, cols, mask, out, largest, sums):
+def _gradients(grad, q, k, v, strength, precision, height, width, max_offset, mask, out, largest,
+               sums):
     return tuple(torch.empty_like(t, memory_format=torch.contiguous_format)
-                 for t in (q, k, v, rows, cols))
+                 for t in (q, k, v, strength, precision))
 
 
 def _setup_context(ctx, inputs, output):
-    ctx.save_for_backward(*inputs, *output)
+    *tensors, height, width, max_offset, mask = inputs
+    ctx.numbers = height, width, max_offset
+    ctx.save_for_backward(*tensors, mask, *output)
 
 
 def _autograd(ctx, grad, *_):
-    return *_backward(grad, *ctx.saved_tensors), None
+    *tensors, mask, out, largest, sums = ctx.saved_tensors
+    gradients = _backward(grad, *tensors, *ctx.numbers, mask, out, largest, sums)
+    return *gradients, None, None, None, None
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)

@@ -154,7 +154,7 @@ def test_gaussian_reads_queries_after_the_norm_and_before_the_rotation(fused):
     twin.fused_attn = fused
     x = torch.randn(2, SIZE, 32)
     query = layer.q_norm.bias.expand(1, 1, 15, 8)
-    rows, cols = twin.gaug(query, GRID)
+    rows, cols = twin.gaug(query, GRID).factors()
     bias = torch.zeros(SIZE, SIZE)
     bias[PREFIX:, PREFIX:] = (rows[..., :, None] * cols[..., None, :]).reshape(15, 15)
     v = layer.qkv(x).unflatten(-1, (3, 4, 8))[:, :, 2].transpose(1, 2)

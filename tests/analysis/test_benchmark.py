@@ -124,6 +124,8 @@ def test_rows(same_process):
         lower, upper = row[task]['quartiles']
         assert row[task]['pairs'] == 2 and 0 < lower <= row[task]['ratio'] <= upper
     assert row['memory']['method'] in ('VmHWM', 'sampled')
+    assert len(row['memory']['all_bytes']) == 3
+    assert sorted(row['memory']['all_bytes'])[1] == row['memory']['bytes']
 
 
 def test_what_cannot_be_measured_is_an_error_of_its_row(monkeypatch):

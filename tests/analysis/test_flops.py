@@ -20,7 +20,6 @@ PLAIN = PATCHES * C * 3 * 16 * 16 + DEPTH * BLOCK + 5 * TOKENS * C + C * CLASSES
 QUERIES = HEADS * PATCHES
 GAUSSIAN = (HEADS * TOKENS * D * 3  # variances and strength
             + QUERIES * (3 * 2 + 1 + 3 * 2)  # 3 steps to a variance; softplus; 1 / (x + eps), base
-            + 5 * (H * H + W * W)  # the squared offsets, negative
             + QUERIES * (2 + 2 * (H + W)))  # clipped logarithm of the strength; exponents, 2^x
 PAIRS = HEADS * PATCHES * PATCHES
 

@@ -7,9 +7,8 @@ from golden import relative_error
 from torch import Tensor
 from torch.func import functional_call
 
-from locat_mmseg.layers import (BACKENDS, GaussianAugment, GaussianFactors, attend,
-                                attention_backend, attention_weights, choose_backend,
-                                gaussian_bias)
+from locat_mmseg.layers import (BACKENDS, Gaussian, GaussianAugment, attend, attention_backend,
+                                attention_weights, choose_backend, gaussian_bias)
 from locat_mmseg.layers import attention as attention_module
 from locat_mmseg.layers import flex_attention as flex_module
 
@@ -39,6 +38,13 @@ def make_inputs(dtype=torch.float64, batch=2, heads=3,
     return q, k, v, module
 
 
+def random_gaussian(heads: int, grid: tuple[int, int], dtype=torch.float32) -> Gaussian:
+    """Of one image, without gradients."""
+    patches = grid[0] * grid[1]
+    return Gaussian(torch.rand(1, heads, patches, 1, dtype=dtype),
+                    torch.rand(1, heads, patches, 2, dtype=dtype), grid)
+
+
 def defined_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q k^T / sqrt(d) + S + mask) v, written out with exponentials and a quotient."""
     logits = torch.einsum('bhid,bhjd->bhij', q, k) / math.sqrt(q.shape[-1]) + bias
@@ -55,9 +61,9 @@ def defined_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tenso
 @pytest.mark.parametrize('mask', MASKS.values(), ids=MASKS)
 def test_equals_the_definition(mask, backend):
     q, k, v, module = make_inputs()
-    factors = module(q[:, :, PREFIX:], GRID)
-    expected = defined_attention(q, k, v, gaussian_bias(factors, PREFIX), mask)
-    torch.testing.assert_close(attend(q, k, v, factors, mask, backend=backend), expected)
+    gaussian = module(q[:, :, PREFIX:], GRID)
+    expected = defined_attention(q, k, v, gaussian_bias(gaussian, PREFIX), mask)
+    torch.testing.assert_close(attend(q, k, v, gaussian, mask, backend=backend), expected)
 
 
 @pytest.mark.parametrize('backend', PLAIN)
@@ -73,11 +79,12 @@ def test_equals_the_definition_without_gaussian(mask, backend):
 def test_prefix_tokens_neither_give_nor_receive(num_prefix_tokens, backend):
     q, k, v, module = make_inputs()
     patches = SIZE - num_prefix_tokens
-    factors = module(q[:, :, num_prefix_tokens:], (1, patches))
+    gaussian = module(q[:, :, num_prefix_tokens:], (1, patches))
+    factors = gaussian.factors()
     bias = torch.zeros(2, 3, SIZE, SIZE, dtype=torch.float64)
     bias[:, :, num_prefix_tokens:, num_prefix_tokens:] = \
         (factors.rows[..., :, None] * factors.cols[..., None, :]).reshape(2, 3, patches, patches)
-    actual = attend(q, k, v, factors, backend=backend)
+    actual = attend(q, k, v, gaussian, backend=backend)
     torch.testing.assert_close(actual, defined_attention(q, k, v, bias, None))
     plain = attend(q, k, v)
     torch.testing.assert_close(actual[:, :, :num_prefix_tokens], plain[:, :, :num_prefix_tokens])
@@ -94,8 +101,8 @@ def test_gradients(mask, backend):
 
     def function(q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor) -> Tensor:
         weights = dict(zip(names, parameters, strict=True))
-        factors = functional_call(module, weights, (q[:, :, PREFIX:], GRID))
-        return attend(q, k, v, factors, mask, backend=backend)
+        gaussian = functional_call(module, weights, (q[:, :, PREFIX:], GRID))
+        return attend(q, k, v, gaussian, mask, backend=backend)
 
     assert torch.autograd.gradcheck(function, (q, k, v, *parameters))
 
@@ -122,22 +129,24 @@ def test_back_ends_are_equal_on_large_grids(num_prefix_tokens, grid):
 def test_gradient_of_a_float_mask():
     q, k, v, module = make_inputs(batch=1, heads=2, width=2)
     q, k, v = (t.detach() for t in (q, k, v))
-    factors = GaussianFactors(*(t.detach() for t in module(q[:, :, PREFIX:], GRID)))
+    with torch.no_grad():
+        gaussian = module(q[:, :, PREFIX:], GRID)
     mask = torch.randn(SIZE, SIZE, dtype=torch.float64, requires_grad=True)
     for backend in PLAIN:
         assert torch.autograd.gradcheck(
-            lambda mask, backend=backend: attend(q, k, v, factors, mask, backend=backend), (mask,))
+            lambda mask, backend=backend: attend(q, k, v, gaussian, mask, backend=backend), (mask,))
 
 
 @pytest.mark.parametrize('backend', ON_CPU)
 def test_hand_typed_attention(backend):
     """Two patches, equal keys: the Gaussian alone decides, weights e^S / sum e^S."""
-    factors = GaussianFactors(rows=torch.tensor([math.log(3), 0.]).view(1, 1, 2, 1),
-                              cols=torch.tensor([[1., 0.], [0., 1.]]).view(1, 1, 2, 2))
+    # ln 3 on a patch itself and as good as nothing beside it; none at all on the second patch
+    gaussian = Gaussian(torch.tensor([math.log2(math.log(3)), -99.]).view(1, 1, 2, 1),
+                        torch.full((1, 1, 2, 2), 99.), (1, 2))
     q, k = torch.randn(1, 1, 2, 5), torch.ones(1, 1, 2, 5)
     v = torch.tensor([[1., 0.], [0., 1.]]).view(1, 1, 2, 2)
     expected = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
-    torch.testing.assert_close(attend(q, k, v, factors, backend=backend)[0, 0], expected)
+    torch.testing.assert_close(attend(q, k, v, gaussian, backend=backend)[0, 0], expected)
 
 
 def test_attention_weights_are_a_distribution():
@@ -229,15 +238,14 @@ def test_forward_derivative():
     """The automatic choice has one; a back end without it says so instead of giving 0."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 150, 4, dtype=torch.float64).unbind()
-    factors = GaussianFactors(*torch.rand(2, 1, 2, 150, 15, dtype=torch.float64))
-    factors = GaussianFactors(factors.rows, factors.cols[..., :10])
+    gaussian = random_gaussian(2, (15, 10), torch.float64)
 
     def derivative(backend: str | None) -> Tensor:
-        return torch.func.jvp(lambda q: attend(q, k, v, factors, backend=backend), (q, ),
+        return torch.func.jvp(lambda q: attend(q, k, v, gaussian, backend=backend), (q, ),
                               (torch.ones_like(q), ))[1]
 
     step = 1e-6
-    expected = (attend(q + step, k, v, factors) - attend(q - step, k, v, factors)) / (2 * step)
+    expected = (attend(q + step, k, v, gaussian) - attend(q - step, k, v, gaussian)) / (2 * step)
     torch.testing.assert_close(derivative(None), expected, rtol=1e-5, atol=1e-8)
     with pytest.raises(ValueError, match='no forward-mode derivative'):
         derivative('tiled')
@@ -252,20 +260,22 @@ def test_shapes_that_do_not_fit(shapes, message):
         attend(*(torch.zeros(shape) for shape in shapes))
 
 
-@pytest.mark.parametrize('rows, cols', [((2, 3, 6, 2), (2, 3, 6, 2)), ((2, 3, 6, 2), (2, 3, 5, 3)),
-                                        ((1, 3, 6, 2), (1, 3, 6, 3))], ids=str)
-def test_factors_that_do_not_fit(rows, cols):
+@pytest.mark.parametrize('strength, precision, grid', [
+    ((2, 3, 6, 1), (2, 3, 6, 2), (2, 2)), ((2, 3, 6, 1), (2, 3, 5, 2), (2, 3)),
+    ((2, 3, 6, 1), (2, 3, 6, 1), (2, 3)), ((1, 3, 6, 1), (1, 3, 6, 2), (2, 3)),
+    ((2, 3, 6, 2), (2, 3, 6, 2), (2, 3))], ids=str)
+def test_gaussian_that_does_not_fit(strength, precision, grid):
     q = torch.zeros(2, 3, 9, 4)
-    with pytest.raises(ValueError, match=r'expected \(B, H, h\*w, h\) and \(B, H, h\*w, w\)'):
-        attend(q, q, q, GaussianFactors(torch.zeros(rows), torch.zeros(cols)))
+    with pytest.raises(ValueError, match=r'expected \(B, H, h\*w, 1\) and \(B, H, h\*w, 2\)'):
+        attend(q, q, q, Gaussian(torch.zeros(strength), torch.zeros(precision), grid))
 
 
 def test_more_gaussians_than_tokens():
     q, k, v, module = make_inputs()
-    factors = module(q[:, :, PREFIX:], GRID)
+    gaussian = module(q[:, :, PREFIX:], GRID)
     few = [t[:, :, :5] for t in (q, k, v)]
-    with pytest.raises(ValueError, match='Gaussian factors of 6 patches for 5 tokens'):
-        attend(*few, factors)
+    with pytest.raises(ValueError, match='Gaussian of 6 patches for 5 tokens'):
+        attend(*few, gaussian)
 
 
 def test_context_manager_forces_a_back_end(monkeypatch):
@@ -275,17 +285,17 @@ def test_context_manager_forces_a_back_end(monkeypatch):
     monkeypatch.setattr(attention_module, 'attention_weights',
                         lambda *args: called.append('explicit') or attention_weights(*args))
     q, k, v, module = make_inputs()
-    factors = module(q[:, :, PREFIX:], GRID)
+    gaussian = module(q[:, :, PREFIX:], GRID)
     with attention_backend('explicit'):
-        attend(q, k, v, factors)
+        attend(q, k, v, gaussian)
         with attention_backend('tiled'):
-            attend(q, k, v, factors)
-            attend(q, k, v, factors, backend='explicit')  # the argument comes first
+            attend(q, k, v, gaussian)
+            attend(q, k, v, gaussian, backend='explicit')  # the argument comes first
         with pytest.raises(RuntimeError, match='inside'), attention_backend('tiled'):
             raise RuntimeError('inside')
-        attend(q, k, v, factors)
+        attend(q, k, v, gaussian)
     assert called == ['explicit', 'tiled', 'explicit', 'explicit']
-    attend(q, k, v, factors, backend='sdpa')
+    attend(q, k, v, gaussian, backend='sdpa')
     assert len(called) == 4
 
 
@@ -298,28 +308,28 @@ def test_context_manager_forces_a_back_end(monkeypatch):
 ], ids=str)
 def test_choice_on_a_cpu(tokens, training, options, expected):
     q = torch.empty(1, 1, tokens, 8)
-    factors = GaussianFactors(torch.empty(1, 1, tokens - 1, 1), torch.empty(1, 1, 1, tokens - 1))
+    gaussian = random_gaussian(1, (1, tokens - 1))
     with torch.set_grad_enabled(training):
-        assert choose_backend(q, factors, **options) == expected
+        assert choose_backend(q, gaussian, **options) == expected
         assert choose_backend(q) == 'sdpa'
 
 
 def test_choice_on_other_devices():
     """The decision looks at shapes, types and the device only: a meta tensor stands for a GPU."""
     q = torch.empty(1, 1, 197, 64, device='meta')
-    factors = GaussianFactors(q, q)
-    assert choose_backend(q, factors) == 'sdpa'  # neither CUDA nor CPU
+    gaussian = Gaussian(q[..., :1], q[..., :2], (1, 197))
+    assert choose_backend(q, gaussian) == 'sdpa'  # neither CUDA nor CPU
 
 
 def test_exported_models_hold_no_own_operator():
     q, k, v = torch.randn(3, 1, 2, 200, 8).unbind()
-    factors = GaussianFactors(torch.rand(1, 2, 200, 10), torch.rand(1, 2, 200, 20))
+    gaussian = random_gaussian(2, (10, 20))
 
     class Model(torch.nn.Module):
         def forward(self, q, k, v):
-            return attend(q, k, v, factors)
+            return attend(q, k, v, gaussian)
 
-    expected = attend(q, k, v, factors)
+    expected = attend(q, k, v, gaussian)
     traced = torch.jit.trace(Model(), (q, k, v))
     exported = torch.export.export(Model(), (q, k, v))
     for graph, model in ((traced.graph, traced), (exported.graph, exported.module())):
@@ -334,16 +344,16 @@ def test_flex_without_gradients(mask):
     q, k, v = (t.detach() for t in (q, k, v))
     mask = mask.float() if mask is not None and mask.is_floating_point() else mask
     with torch.no_grad():
-        factors = module(q[:, :, PREFIX:], GRID)
-        expected = defined_attention(q, k, v, gaussian_bias(factors, PREFIX), mask)
-        torch.testing.assert_close(attend(q, k, v, factors, mask, backend='flex'), expected)
+        gaussian = module(q[:, :, PREFIX:], GRID)
+        expected = defined_attention(q, k, v, gaussian_bias(gaussian, PREFIX), mask)
+        torch.testing.assert_close(attend(q, k, v, gaussian, mask, backend='flex'), expected)
 
 
 @pytest.mark.parametrize('mask', MASKS.values(), ids=MASKS)
 def test_gradients_of_the_function_that_flex_compiles(mask):
     """Its score_mod, applied to all logits at once, is the whole of the Gaussian's gradient."""
     q, k, v, module = make_inputs(batch=2)
-    rows, cols = (t.detach().requires_grad_() for t in module(q[:, :, PREFIX:], GRID))
+    rows, cols = (t.detach().requires_grad_() for t in module(q[:, :, PREFIX:], GRID).factors())
     logits = (q @ k.transpose(-1, -2) / 2).detach().requires_grad_()  # sqrt(4) = 2
     index = torch.meshgrid(*(torch.arange(s) for s in logits.shape), indexing='ij')
     full = None if mask is None else mask.expand(logits.shape)
@@ -352,7 +362,9 @@ def test_gradients_of_the_function_that_flex_compiles(mask):
         score_mod = flex_module.gaussian_score_mod(rows, cols, PREFIX, full)
         return score_mod(logits, *index).softmax(-1) @ v.detach()
 
-    expected = defined_attention(q, k, v, gaussian_bias(GaussianFactors(rows, cols), PREFIX), mask)
+    bias = (rows[..., :, None] * cols[..., None, :]).flatten(-2)
+    bias = torch.nn.functional.pad(bias, (PREFIX, 0, PREFIX, 0))
+    expected = defined_attention(q, k, v, bias, mask)
     torch.testing.assert_close(with_gaussian(logits, rows, cols), expected)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (rows, cols), gradient)

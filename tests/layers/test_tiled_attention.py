@@ -6,24 +6,25 @@ import torch
 from golden import relative_error
 from torch import Tensor
 
-from locat_mmseg.layers import GaussianFactors, attend, tiled_attention as tiled
+from locat_mmseg.layers import Gaussian, attend, tiled_attention as tiled
 from locat_mmseg.layers.tiled_attention import parts, tiled_attention, tiles
 
 # Batch, heads, grid, prefix tokens, head width.
 SHAPES = [(2, 3, (5, 7), 1, 8), (1, 2, (6, 4), 5, 16), (3, 1, (1, 9), 0, 5), (2, 2, (1, 1), 0, 4)]
+MAX_OFFSET = 10.  # clips the longest offsets of these grids
 
 
 def make_inputs(shape: tuple, dtype: torch.dtype) -> list[Tensor]:
-    """q, k, v as slices of one projection, and factors; all want gradients."""
+    """q, k, v as slices of one projection, strength and precision; all want gradients."""
     batch, heads, (height, width), num_prefix_tokens, head_dim = shape
     generator = torch.Generator().manual_seed(0)
     patches = height * width
     qkv = torch.randn(batch, num_prefix_tokens + patches, 3, heads, head_dim,
                       generator=generator, dtype=torch.float64)
-    factors = (torch.rand(batch, heads, patches, side, generator=generator, dtype=torch.float64)
-               for side in (height, width))
+    numbers = (torch.rand(batch, heads, patches, count, generator=generator, dtype=torch.float64)
+               for count in (1, 2))
     return [t.to(dtype).detach().requires_grad_()
-            for t in (*qkv.permute(2, 0, 3, 1, 4).unbind(), *factors)]
+            for t in (*qkv.permute(2, 0, 3, 1, 4).unbind(), *numbers)]
 
 
 def masks(shape: tuple) -> list[Tensor | None]:
@@ -36,15 +37,24 @@ def masks(shape: tuple) -> list[Tensor | None]:
             torch.randn(heads, size, size, generator=generator)]
 
 
+def in_tiles(shape: tuple):
+    """`tiled_attention` as a function of tensors."""
+    return lambda q, k, v, strength, precision, mask=None: tiled_attention(
+        q, k, v, Gaussian(strength, precision, shape[2], MAX_OFFSET), mask)
+
+
 def outputs_and_gradients(function, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor]:
     out = function(*inputs, mask)
     gradient = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).sin().view(out.shape)
     return [out, *torch.autograd.grad(out, inputs, gradient.to(out.dtype))]
 
 
-def explicit(q, k, v, rows, cols, mask):
-    mask = mask.double() if mask is not None and mask.is_floating_point() else mask
-    return attend(q, k, v, GaussianFactors(rows, cols), mask, backend='explicit')
+def explicit(shape: tuple):
+    def function(q, k, v, strength, precision, mask):
+        mask = mask.double() if mask is not None and mask.is_floating_point() else mask
+        gaussian = Gaussian(strength, precision, shape[2], MAX_OFFSET)
+        return attend(q, k, v, gaussian, mask, backend='explicit')
+    return function
 
 
 def same_layout(name: str, shape: tuple) -> bool:
@@ -59,12 +69,12 @@ def test_equals_explicit_in_float64(shape, elements, monkeypatch):
     monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
     monkeypatch.setattr(tiled, 'ALIGNMENT', 4)
     for mask, dtype in itertools.product(masks(shape), (torch.float32, torch.float64)):
-        expected = outputs_and_gradients(explicit, make_inputs(shape, torch.float64), mask)
+        expected = outputs_and_gradients(explicit(shape), make_inputs(shape, torch.float64), mask)
         with poisoned_memory():
             typed = mask.to(dtype) if mask is not None and mask.is_floating_point() else mask
-            actual = outputs_and_gradients(tiled_attention, make_inputs(shape, dtype), typed)
+            actual = outputs_and_gradients(in_tiles(shape), make_inputs(shape, dtype), typed)
         limit = 1e-5 if dtype == torch.float32 else 1e-12
-        for name, result, want in zip(('out', 'q', 'k', 'v', 'rows', 'cols'), actual, expected,
+        for name, result, want in zip(('out', 'q', 'k', 'v', 'strength', 'precision'), actual, expected,
                                       strict=True):
             assert result.dtype == dtype and result.isfinite().all()
             if same_layout(name, shape):
@@ -88,11 +98,11 @@ class poisoned_memory:
 @pytest.mark.parametrize('shape', SHAPES[:3], ids=str)
 def test_bfloat16(shape):
     for mask in masks(shape):
-        expected = outputs_and_gradients(explicit, make_inputs(shape, torch.float64), mask)
+        expected = outputs_and_gradients(explicit(shape), make_inputs(shape, torch.float64), mask)
         inputs = [t.detach().bfloat16().requires_grad_() for t in make_inputs(shape, torch.float64)
                   [:3]] + [t.detach().float().requires_grad_() for t in
                            make_inputs(shape, torch.float64)[3:]]
-        actual = outputs_and_gradients(tiled_attention, inputs, mask)
+        actual = outputs_and_gradients(in_tiles(shape), inputs, mask)
         assert [t.dtype for t in actual] == [torch.bfloat16] * 4 + [torch.float32] * 2
         for result, want in zip(actual, expected, strict=True):
             assert relative_error(result.double(), want) < 2e-2
@@ -101,16 +111,17 @@ def test_bfloat16(shape):
 def test_large_logits_neither_overflow_nor_vanish():
     inputs = make_inputs(SHAPES[0], torch.float32)
     inputs = [t.detach().mul(scale).requires_grad_()
-              for t, scale in zip(inputs, (60, 60, 1, 30, 30), strict=True)]
+              for t, scale in zip(inputs, (60, 60, 1, 10, 30), strict=True)]
     doubles = [t.detach().double().requires_grad_() for t in inputs]
-    out, expected = tiled_attention(*inputs), explicit(*doubles, None)
+    out, expected = in_tiles(SHAPES[0])(*inputs), explicit(SHAPES[0])(*doubles, None)
     assert relative_error(out.double(), expected) < 1e-4
 
 
 @pytest.mark.parametrize('threads, heads, tokens, elements, expected', [
     (1, 6, 1025, 2 ** 18, (1, 224)), (2, 6, 1025, 2 ** 18, (2, 224)),
-    (2, 24, 197, 2 ** 18, (12, 197)),
-    (2, 24, 197, 2 ** 20, (24, 197)), (1, 5, 64, 10 ** 4, (2, 64)), (1, 2, 50, 1, (1, 32)),
+    (2, 24, 197, 2 ** 18, (24, 197)), (2, 24, 197, 2 ** 17, (12, 197)),
+    (2, 6, 577, 2 ** 18, (2, 577)), (2, 6, 785, 2 ** 18, (2, 288)),
+    (2, 24, 197, 2 ** 20, (24, 197)), (1, 5, 64, 10 ** 4, (3, 64)), (1, 2, 50, 1, (1, 32)),
     (3, 7, 1, 100, (7, 1)), (8, 3, 1025, 2 ** 18, (3, 544))])
 def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, expected, monkeypatch):
     monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
@@ -124,17 +135,17 @@ def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, expected,
 
 def test_empty_batch():
     inputs = [t[:0] for t in make_inputs(SHAPES[0], torch.float32)]
-    assert tiled_attention(*inputs).shape == inputs[0].shape
+    assert in_tiles(SHAPES[0])(*inputs).shape == inputs[0].shape
 
 
 def test_autocast_computes_in_its_type_forward_and_backward():
     inputs = make_inputs(SHAPES[0], torch.float32)
     large = [8 * t for t in inputs[:2]] + inputs[2:]
     with torch.autocast('cpu', torch.bfloat16):
-        out = tiled_attention(*large)
+        out = in_tiles(SHAPES[0])(*large)
     assert out.dtype == torch.bfloat16
     halves = [t.bfloat16() for t in large[:3]] + large[3:]
-    expected = tiled_attention(*halves)
+    expected = in_tiles(SHAPES[0])(*halves)
     assert torch.equal(out, expected)
     for actual, want in zip(torch.autograd.grad(out.sum(), inputs, retain_graph=True),
                             torch.autograd.grad(expected.sum(), inputs), strict=True):
@@ -150,8 +161,9 @@ def test_parts():
 def test_compiles_whole(backend):
     torch.compiler.reset()
     inputs = make_inputs(SHAPES[0], torch.float32)
-    compiled = torch.compile(tiled_attention, backend=backend, fullgraph=True, dynamic=False)
-    expected = outputs_and_gradients(tiled_attention, inputs, None)
+    function = in_tiles(SHAPES[0])
+    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+    expected = outputs_and_gradients(function, inputs, None)
     for actual, want in zip(outputs_and_gradients(compiled, inputs, None), expected, strict=True):
         torch.testing.assert_close(actual, want)
 
@@ -159,6 +171,6 @@ def test_compiles_whole(backend):
 def test_operator_keeps_its_promises():
     """Torch's own checks of custom operators: schema, fake tensors, autograd, compilation."""
     inputs = make_inputs(SHAPES[0], torch.float32)
-    torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default, (*inputs, None))
-    torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default,
-                          (*inputs, masks(SHAPES[0])[1]))
+    for mask in masks(SHAPES[0])[:2]:
+        torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default,
+                              (*inputs, *SHAPES[0][2], MAX_OFFSET, mask))

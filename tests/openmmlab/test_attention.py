@@ -92,7 +92,7 @@ def test_window_attention():
 def test_gaussian_augment():
     layer = randomize(MODELS.build(dict(type='GaussianAugment', head_dim=8, grid=4)))
     q = torch.randn(2, HEADS, 15, 8, generator=torch.Generator().manual_seed(1))
-    factors = layer(q, GRID)
+    factors = layer(q, GRID).factors()
     product = (factors.rows[..., :, None] * factors.cols[..., None, :]).flatten(-2)
     torch.testing.assert_close(product, dense_gaussian(q, layer, GRID, 0, PRETRAINED_GRID))
 
