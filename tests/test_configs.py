@@ -6,7 +6,7 @@ import yaml
 from config_helpers import CLASSIFICATION, CONFIGS, LEAVES, bases_of, hops, leaves_in, load
 
 COUNTS = {'locat': 33, 'baseline': 33, 'probe': 66, 'probe/ablation': 14, 'pretrain': 58,
-          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 2,
+          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 4,
           'cutmix_locality': 32, 'dino': 6}
 
 
