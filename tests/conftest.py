@@ -41,6 +41,22 @@ def classification_config(classification_data: Path, tmp_path: Path, quick_runne
 
 
 @pytest.fixture
+def segmentor(segmentation_config: Callable[..., Path]) -> tuple[Path, Path]:
+    """Config and checkpoint of a segmentor with a LocAt backbone."""
+    from tiny_locat_configs import SEGMENTOR, checkpoint_of
+    config = segmentation_config(SEGMENTOR)
+    return config, checkpoint_of(config)
+
+
+@pytest.fixture
+def classifier(classification_config: Callable[..., Path]) -> tuple[Path, Path]:
+    """Config and checkpoint of a classifier with a LocAt backbone and patch refinement."""
+    from tiny_locat_configs import CLASSIFIER, checkpoint_of
+    config = classification_config(CLASSIFIER)
+    return config, checkpoint_of(config)
+
+
+@pytest.fixture
 def runner_of(segmentation_config: Callable[..., Path], tmp_path: Path) -> Callable:
     """Builds a Runner of ``segmentation_config``; model__head__channels=8 changes model.head..."""
     from mmengine.config import Config

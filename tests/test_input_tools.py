@@ -9,7 +9,7 @@ import timm
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
-from tiny_locat_configs import CLASSIFIER, SEGMENTOR, checkpoint_of
+from tiny_locat_configs import CLASSIFIER, checkpoint_of
 from tiny_runs import load_tool, mistake, run
 
 from locat_mmseg.openmmlab.input_tools import load_models, make_input_parser
@@ -18,20 +18,6 @@ from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
 CLASS_TOKEN, ROBUSTNESS = load_tool('class_token').main, load_tool('robustness').main
 QUICK = ('--workers', 0, '--device', 'cpu', '--out', 'out')
 pytestmark = pytest.mark.usefixtures('clean_process')
-
-
-@pytest.fixture
-def classifier(classification_config):
-    """Config and checkpoint of a classifier with a LocAt backbone and patch refinement."""
-    config = classification_config(CLASSIFIER)
-    return config, checkpoint_of(config)
-
-
-@pytest.fixture
-def segmentor(segmentation_config):
-    """Config and checkpoint of a segmentor with a LocAt backbone."""
-    config = segmentation_config(SEGMENTOR)
-    return config, checkpoint_of(config)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_top_images_with_masks(model, segmentation_data, tmp_path, capsys):
         assert match['label'] in (0, 1, 2) and match['share'] <= match['iou'] <= 1
     assert '| blocks.1.mlp | 2 |' in capsys.readouterr().out
     to = ('--out', 'out', '--device', 'cpu')
-    assert '--features 64: the layers to draw have features 0 to 63' in mistake(
+    assert 'feature 64: the layers to draw have features 0 to 63' in mistake(
         TOP, *model, *data, '--features', 64, *to)
     assert 'was made with k 3 (now 2)' in mistake(TOP, *model, *data[:-1], 2, *to)
 

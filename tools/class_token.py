@@ -11,18 +11,14 @@ single patches. Of a segmentation model, such as a linear probe: mIoU with the c
 import argparse
 from collections.abc import Sequence
 
-from locat_mmseg.analysis.class_token import INSERTS, REGISTERS, check_separable
-from locat_mmseg.analysis.class_token_scores import (ClassTokenTable, score_class_token,
-                                                     score_isolated_maps)
+from locat_mmseg.analysis.class_token import INSERTS, REGISTERS
 from locat_mmseg.analysis.input_plots import plot_heat_maps, plot_layers
-from locat_mmseg.analysis.robustness import Probed
 from locat_mmseg.analysis.run_record import Record
 from locat_mmseg.analysis.tables import cells_of, text_table
-from locat_mmseg.analysis.token_readout import TokenReadout
 from locat_mmseg.openmmlab.errors import one_sentence_errors
+from locat_mmseg.openmmlab.input_experiments import check_class_token, class_token_table
 from locat_mmseg.openmmlab.input_tools import (load_data, load_models, make_input_parser,
-                                               progress, write_rows)
-from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
+                                               write_rows)
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -39,27 +35,6 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def check(probed: Probed, data: LabelledPictures) -> None:
-    """Refuse a model on which the experiments cannot be run."""
-    if data.has_maps:
-        check_separable(probed.model.core)
-    else:
-        TokenReadout(probed.model)
-
-
-def measure(args: argparse.Namespace, probed: Probed, data: LabelledPictures) -> ClassTokenTable:
-    """The experiments on one model."""
-    batches = ((probed.fit(pictures), labels)
-               for pictures, labels in data.batches(args.batch, args.workers))
-    chosen = dict(layers=args.layers, insert=args.insert, registers=args.registers)
-    with progress(len(data), probed.name) as report:
-        if data.has_maps:
-            return score_isolated_maps(probed.model, batches, data.num_classes, data.void,
-                                       **chosen, report=report)
-        return score_class_token(probed.model, batches, patch=args.patch and tuple(args.patch),
-                                 **chosen, report=report)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         record = Record(__file__, argv)
@@ -67,8 +42,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         models, sources = load_models(args)
         data = load_data(args, models)
         for probed in models:  # all of them, before hours are spent on the first
-            check(probed, data)
-        tables = {probed.name: measure(args, probed, data) for probed in models}
+            check_class_token(probed, data.has_maps)
+        tables = {probed.name: class_token_table(
+            probed, data, args.batch, args.workers, args.patch and tuple(args.patch),
+            layers=args.layers, insert=args.insert, registers=args.registers)
+            for probed in models}
         rows = [dict(model=name, **row) for name, table in tables.items() for row in table.rows]
         left_out = {name: table.left_out for name, table in tables.items()}
         maps = [(name, table.heat_maps['top1']) for name, table in tables.items()

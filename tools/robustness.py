@@ -14,29 +14,23 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from locat_mmseg.analysis.feature_responses import feature_responses
-from locat_mmseg.analysis.frequency import RADII
-from locat_mmseg.analysis.input_changes import CHANGES, Change, make_changes
+from locat_mmseg.analysis.input_changes import CHANGES, SWEEPS, Change, make_changes
 from locat_mmseg.analysis.input_plots import plot_changes, plot_parts, plot_responses
-from locat_mmseg.analysis.robustness import (Probed, Row, confounders, score_changes,
-                                             score_map_parts, score_parts)
+from locat_mmseg.analysis.robustness import confounders
 from locat_mmseg.analysis.run_record import Record
-from locat_mmseg.analysis.scores import ClassScores, MapScores
 from locat_mmseg.analysis.tables import cells_of, text_table
 from locat_mmseg.analysis.visible_part import PARTS, ForegroundBoxes, ForegroundMasks
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
+from locat_mmseg.openmmlab.input_experiments import (changes_table, map_parts_table, parts_table,
+                                                     responses_table)
 from locat_mmseg.openmmlab.input_tools import (load_data, load_models, make_input_parser,
-                                               progress, write_rows)
-from locat_mmseg.openmmlab.labelled_pictures import LabelledPictures
-
-DEFAULTS = dict(low_pass=RADII, high_pass=RADII, shuffle=(16, 32),
-                rotate=(15, 30, 45, 90, 135, 180), shift=(4, 8, 12))
+                                               write_rows)
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_input_parser(__doc__, 'work_dirs/robustness')
     for kind, meaning in CHANGES.items():
-        default = ' '.join(f'{value:.4g}' for value in DEFAULTS[kind])
+        default = ' '.join(f'{value:.4g}' for value in SWEEPS[kind])
         parser.add_argument(f'--{kind.replace("_", "-")}', nargs='*', type=float, metavar='VALUE',
                             help=f'{meaning}; without values {default}')
     parser.add_argument('--responses', action='store_true', help='also how much the features of '
@@ -54,64 +48,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 def chosen_changes(args: argparse.Namespace) -> list[Change]:
     """The changes of a command line."""
     return [change for kind in CHANGES if getattr(args, kind) is not None
-            for change in make_changes(kind, getattr(args, kind) or DEFAULTS[kind], args.seed)]
-
-
-def changes_table(args: argparse.Namespace, models: Sequence[Probed], data: LabelledPictures,
-                  changes: Sequence[Change]) -> list[Row]:
-    """Scores of all changes."""
-    new_scores = (lambda: MapScores(data.num_classes, data.void)) if data.has_maps else ClassScores
-    with progress(len(data)) as report:
-        return score_changes(models, data.batches(args.batch, args.workers), changes, new_scores,
-                             data.void, report)
-
-
-def responses_table(args: argparse.Namespace, models: Sequence[Probed], data: LabelledPictures,
-                    changes: Sequence[Change]) -> list[Row]:
-    """Responses of features to changed copies, by layer."""
-    rows = []
-    for probed in models:
-        pictures = (probed.fit(batch) for batch, _ in data.batches(args.batch, args.workers))
-        with progress(len(data), probed.name) as report:
-            rows += [dict(model=probed.name, **row) for row in feature_responses(
-                probed.model, pictures, changes, report)]
-    return rows
-
-
-def parts_table(args: argparse.Namespace, models: Sequence[Probed]
-                ) -> tuple[list[Row], LabelledPictures]:
-    """Scores of foreground and background of classified images, and the images."""
-    foreground = ForegroundBoxes(args.boxes) if args.boxes else ForegroundMasks(args.masks)
-    data = {part: load_data(args, models, foreground=foreground, part=part) for part in PARTS}
-    whole = data['whole']
-    if whole.has_maps:
-        raise UserError('--boxes and --masks divide images with one class each; give '
-                        '--foreground CLASS ... for those with label maps')
-    with progress(len(PARTS) * len(whole)) as report:
-        return score_parts(models, {part: pictures.batches(args.batch, args.workers)
-                                    for part, pictures in data.items()}, report), whole
-
-
-def map_parts_table(args: argparse.Namespace, models: Sequence[Probed], data: LabelledPictures
-                    ) -> list[Row]:
-    """Scores of foreground and background of images with label maps."""
-    if not data.has_maps:
-        raise UserError('--foreground divides images with label maps; give --boxes DIR or --masks '
-                        'DIR for those with one class each')
-    labels = [label_of(name, data) for name in args.foreground]
-    with progress(len(data)) as report:
-        return score_map_parts(models, data.batches(args.batch, args.workers), data.num_classes,
-                               labels, data.void, report)
-
-
-def label_of(name: str, data: LabelledPictures) -> int:
-    """The label of a class by its name or number."""
-    if name in data.classes:
-        return data.classes.index(name)
-    if name.isdecimal() and int(name) < data.num_classes:
-        return int(name)
-    raise UserError(f'--foreground {name}: expected one of {", ".join(data.classes)}, or a number '
-                    f'below {data.num_classes}')
+            for change in make_changes(kind, getattr(args, kind) or SWEEPS[kind], args.seed)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -132,12 +69,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         facts = dict(models=sources)
         if changes:
             data = load_data(args, models)
-            rows = changes_table(args, models, data, changes)
+            rows = changes_table(models, data, changes, args.batch, args.workers)
             write_rows(record, args.out / 'changes', rows, args, data=data.describe(), **facts)
             plot_changes(rows, CHANGES).savefig(args.out / 'changes.png', dpi=130)
             print(text_table(*cells_of(rows)))
             if args.responses:
-                rows = responses_table(args, models, data, changes)
+                rows = responses_table(models, data, changes, args.batch, args.workers)
                 write_rows(record, args.out / 'responses', rows, args, data=data.describe(),
                            **facts)
                 plot_responses(rows).savefig(args.out / 'responses.png', dpi=130)
@@ -145,9 +82,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         if divided_by:
             if divided_by == 'foreground':
                 data = load_data(args, models)
-                rows = map_parts_table(args, models, data)
+                rows = map_parts_table(models, data, args.foreground, args.batch, args.workers)
             else:
-                rows, data = parts_table(args, models)
+                foreground = ForegroundBoxes(args.boxes) if args.boxes else \
+                    ForegroundMasks(args.masks)
+                parts = {part: load_data(args, models, foreground=foreground, part=part)
+                         for part in PARTS}
+                rows = parts_table(models, parts, args.batch, args.workers)
+                data = parts['whole']
             notes = confounders(sources, divided_by)
             write_rows(record, args.out / 'parts', rows, args, data=data.describe(),
                        confounders=notes, divided_by=divided_by, foreground=args.foreground,

@@ -13,20 +13,19 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import mean
 
-import torch
 from tqdm import tqdm
 
-from locat_mmseg.analysis.activation_masks import (KINDS_WITH_PLACE, MaskMatch, activation_maps,
-                                                   draw_masks, match_classes)
+from locat_mmseg.analysis.activation_masks import KINDS_WITH_PLACE, draw_masks
+from locat_mmseg.analysis.feature_examples import (FeatureExamples, check_features,
+                                                   feature_examples, match_rows)
 from locat_mmseg.analysis.feature_layers import FeatureLayer, feature_layers, pick_layers
 from locat_mmseg.analysis.picture_folder import PictureFolder
 from locat_mmseg.analysis.picture_model import PictureModel
 from locat_mmseg.analysis.run_record import write_json
-from locat_mmseg.analysis.tables import markdown_table
+from locat_mmseg.analysis.tables import markdown_table, number
 from locat_mmseg.analysis.top_images import StreamingTopK, find_top_images
-from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
+from locat_mmseg.openmmlab.errors import one_sentence_errors
 from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
                                                 picture_settings)
 from locat_mmseg.openmmlab.picture_model import add_model_arguments, load_model, model_settings
@@ -67,45 +66,16 @@ def find(args: argparse.Namespace, model: PictureModel, layers: Sequence[Feature
     return best
 
 
-def check_features(features: Sequence[int], best: Sequence[StreamingTopK]) -> None:
-    """Whether all layers to be drawn have these features."""
-    fewest = min(len(b.values) for b in best)
-    wrong = [feature for feature in features if not 0 <= feature < fewest]
-    if wrong:
-        raise UserError(f'--features {wrong[0]}: the layers to draw have features 0 to '
-                        f'{fewest - 1}')
-
-
-def examine(args: argparse.Namespace, model: PictureModel, layer: FeatureLayer,
-            best: StreamingTopK, pictures: PictureFolder,
-            path: Path) -> dict[int, MaskMatch | None]:
-    """Draw the wanted features of a layer; how they match the label maps, if there are some."""
-    rows, matches = [], {}
-    for feature in args.features:
-        indices = [i for i in best.indices[feature].tolist() if i >= 0]
-        images = torch.stack([pictures[i] for i in indices])
-        maps = activation_maps(model, layer, images)[..., feature]
-        title = f'{feature}: {best.values[feature, 0]:.2f}'
-        if args.masks:
-            labels = torch.stack([pictures.mask(i) for i in indices])
-            matches[feature] = match = match_classes(maps, labels, args.void)
-            if match is not None:
-                title += f'\nclass {match.label}\nIoU {match.iou:.2f} (of all {match.share:.2f})'
-        rows.append((title, images, maps))
+def draw(found: Sequence[FeatureExamples], path: Path) -> None:
+    """Draw the examined features of a layer, and how they match the label maps."""
+    rows = []
+    for one in found:
+        title = f'{one.feature}: {one.value:.2f}'
+        if one.match is not None:
+            title += (f'\nclass {one.match.label}\nIoU {one.match.iou:.2f} '
+                      f'(of all {one.match.share:.2f})')
+        rows.append((title, one.pictures, one.maps))
     draw_masks(rows, path)
-    return matches
-
-
-def table(names: Sequence[str], matches: Sequence[dict[int, MaskMatch | None]]) -> str:
-    """Markdown: means over the examined features of each layer."""
-    lines = []
-    for name, found in zip(names, matches):
-        some = [match for match in found.values() if match is not None]
-        cells = [f'{mean(getattr(m, key) for m in some):.3f}' if some else '-'
-                 for key in ('iou', 'share', 'inside', 'outside')]
-        lines.append([name, str(len(some)), *cells])
-    return markdown_table(['layer', 'features', 'best IoU', 'IoU of marking everything',
-                           'activation inside', 'outside'], lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -117,15 +87,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         pictures = load_pictures(args, model, args.masks)
         best = find(args, model, layers, pictures)
         check_features(args.features, [best[n] for n in numbers])
-        matches = [examine(args, model, layers[n], best[n], pictures,
-                           args.out / f'layer{n:02d}.png') for n in tqdm(numbers, desc='drawing')]
+        examples = {}
+        for n in tqdm(numbers, desc='drawing'):
+            examples[layers[n].name] = found = feature_examples(
+                model, layers[n], best[n], args.features, pictures,
+                args.void if args.masks else None)
+            draw(found, args.out / f'layer{n:02d}.png')
         if args.masks:
-            names = [layers[n].name for n in numbers]
-            records = {name: {f: m and asdict(m) for f, m in found.items()}
-                       for name, found in zip(names, matches)}
-            write_json(args.out / 'masks.json', records)
-            (args.out / 'masks.md').write_text(table(names, matches))
-            print(table(names, matches))
+            write_json(args.out / 'masks.json', {
+                name: {one.feature: one.match and asdict(one.match) for one in found}
+                for name, found in examples.items()})
+            header, rows = match_rows(examples)
+            table = markdown_table(header, [[number(cell) for cell in row] for row in rows])
+            (args.out / 'masks.md').write_text(table)
+            print(table)
         print(f'{len(numbers)} layers drawn in {args.out}')
 
 

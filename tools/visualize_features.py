@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from tqdm import tqdm
-
 from locat_mmseg.analysis.augmentation_ensemble import AUGMENTATIONS
-from locat_mmseg.analysis.feature_grid import FeatureGrid, record_of
-from locat_mmseg.analysis.feature_layers import KINDS, FeatureLayer, feature_layers, pick_layers
-from locat_mmseg.analysis.feature_vis import PRESETS, Recipe, maximize_features
+from locat_mmseg.analysis.feature_grid import FeatureGrid, fill_grid
+from locat_mmseg.analysis.feature_layers import KINDS, feature_layers, pick_layers
+from locat_mmseg.analysis.feature_vis import PRESETS, Recipe
 from locat_mmseg.analysis.objectives import OBJECTIVES
-from locat_mmseg.analysis.picture_model import PictureModel
 from locat_mmseg.openmmlab.errors import one_sentence_errors
 from locat_mmseg.openmmlab.picture_data import size_of
 from locat_mmseg.openmmlab.picture_model import (add_model_arguments, load_model, model_settings)
@@ -69,23 +66,6 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
                    augmentations=(*args.extra, *recipe.augmentations), **given)
 
 
-def make_layer(args: argparse.Namespace, model: PictureModel, number: int, layer: FeatureLayer,
-               grid: FeatureGrid, recipe: Recipe, size: tuple[int, int]) -> None:
-    """Make the missing pictures of a layer, a batch of features at a time."""
-    missing = grid.missing(number, args.features)
-    for start in range(0, len(missing), args.batch):
-        features = missing[start:start + args.batch]
-        with tqdm(total=recipe.steps, desc=f'{layer.name} {features}') as bar:
-            def report(step: int, activations, bar=bar) -> None:
-                bar.set_postfix_str(' '.join(f'{a:.3f}' for a in activations.tolist()))
-                bar.update()
-            made = maximize_features(model, layer, features, size, recipe, args.seed, report)
-        for i, feature in enumerate(features):
-            grid.save(number, feature, made.pictures[i],
-                      dict(name=layer.name, **record_of(made.activations[i], made.start[i],
-                                                        made.history[:, i])))
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
@@ -98,10 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         recipe, size = recipe_of(args), size_of(args, model)
         grid = FeatureGrid(args.out, dict(model_settings(args), kind=args.kind, size=size,
                                           seed=args.seed, **asdict(recipe)), args.redo)
-        for number in numbers:  # a refusal comes before the work
-            grid.missing(number, args.features)
-        for number in numbers:
-            make_layer(args, model, number, layers[number], grid, recipe, size)
+        fill_grid(grid, model, layers, numbers, args.features, recipe, size, args.seed, args.batch)
         sheet = args.out / 'sheet.png'
         grid.draw_sheet(numbers, args.features, [layers[n].name for n in numbers], sheet)
         print(f'{len(numbers) * len(args.features)} pictures in {args.out}, together in {sheet}')

@@ -95,6 +95,12 @@ def match_classes(maps: Tensor, labels: Tensor, void: int | None = 255) -> MaskM
                      ((values * rest).sum() / rest.sum().clamp(min=1)).item())
 
 
+def darkened(pictures: Tensor, maps: Tensor) -> Tensor:
+    """Pictures (k, 3, H, W) in [0, 1], darker where a feature's maps (k, h, w) are lower."""
+    masks = on_pixels(stretch(maps), tuple(pictures.shape[-2:]))
+    return pictures * (0.2 + 0.8 * masks[:, None])
+
+
 def draw_masks(rows: Sequence[tuple[str, Tensor, Tensor]], path: Path) -> None:
     """Draw pictures, each with its activation mask over it.
 
@@ -109,10 +115,9 @@ def draw_masks(rows: Sequence[tuple[str, Tensor, Tensor]], path: Path) -> None:
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[], frame_on=False)
     for row, (title, pictures, maps) in zip(axes, rows):
-        masks = on_pixels(stretch(maps), tuple(pictures.shape[-2:]))
-        for number, (picture, mask) in enumerate(zip(pictures.movedim(1, -1), masks)):
-            row[2 * number].imshow(picture.numpy())
-            row[2 * number + 1].imshow((picture * (0.2 + 0.8 * mask[..., None])).numpy())
+        for number, pair in enumerate(zip(pictures, darkened(pictures, maps))):
+            for axis, picture in zip(row[2 * number:], pair):
+                axis.imshow(picture.movedim(0, -1).numpy())
         row[0].set_ylabel(title, fontsize=7)
     figure.savefig(path, dpi=130)
     plt.close(figure)

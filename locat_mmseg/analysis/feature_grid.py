@@ -10,7 +10,12 @@ import matplotlib.pyplot as plt
 import torch
 from PIL import Image
 from torch import Tensor
+from tqdm import tqdm
 
+from .feature_layers import FeatureLayer
+from .feature_vis import Recipe, maximize_features
+from .picture_folder import to_pixels
+from .picture_model import PictureModel
 from .run_record import write_json
 from .run_settings import Settings, check_same
 
@@ -41,8 +46,7 @@ class FeatureGrid:
     def save(self, layer: int, feature: int, picture: Tensor, record: Settings) -> None:
         """Write a picture (3, H, W) in [0, 1], and what is to be noted of it."""
         path = self.path(layer, feature)
-        pixels = (picture.clamp(0, 1) * 255).round().byte().movedim(0, -1).cpu()
-        Image.fromarray(pixels.numpy()).save(path)
+        Image.fromarray(to_pixels(picture)).save(path)
         note = dict(layer=layer, feature=feature, **record, settings=self.settings)
         write_json(path.with_suffix('.json'), note)
 
@@ -79,6 +83,38 @@ class FeatureGrid:
                 return False
             raise
         return True
+
+
+def fill_grid(grid: FeatureGrid, model: PictureModel, layers: Sequence[FeatureLayer],
+              numbers: Sequence[int], features: Sequence[int], recipe: Recipe,
+              size: tuple[int, int], seed: int = 0, batch: int = 4) -> None:
+    """Make the missing pictures of a grid, a batch of features at a time, with progress bars.
+
+    Args:
+        grid: to fill.
+        model: on the device to work on.
+        layers: from `feature_layers` of this model.
+        numbers: of the layers whose features are wanted.
+        features: numbers of the features, the same in every layer.
+        recipe, size, seed: of `maximize_features`.
+        batch: features optimised at once.
+
+    Raises:
+        ValueError: as `FeatureGrid.missing`, before any work, and `maximize_features`.
+    """
+    missing = {number: grid.missing(number, features) for number in numbers}
+    for number, wanted in missing.items():
+        for start in range(0, len(wanted), batch):
+            chosen = wanted[start:start + batch]
+            with tqdm(total=recipe.steps, desc=f'{layers[number].name} {chosen}') as bar:
+                def report(step: int, activations: Tensor, bar=bar) -> None:
+                    bar.set_postfix_str(' '.join(f'{a:.3f}' for a in activations.tolist()))
+                    bar.update()
+                made = maximize_features(model, layers[number], chosen, size, recipe, seed, report)
+            for i, feature in enumerate(chosen):
+                grid.save(number, feature, made.pictures[i],
+                          dict(name=layers[number].name, **record_of(
+                              made.activations[i], made.start[i], made.history[:, i])))
 
 
 def record_of(activation: Tensor, start: Tensor, history: Tensor, every: int = 20) -> Settings:

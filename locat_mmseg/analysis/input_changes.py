@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
-from .frequency import high_pass, low_pass
+from .frequency import RADII, high_pass, low_pass
 
 
 def shuffle_patches(pictures: Tensor, patch: int, seed: int = 0) -> Tensor:
@@ -101,6 +101,9 @@ CHANGES = {
     'rotate': 'rotation in degrees',
     'shift': 'shift in pixels, down and right',
 }
+# Values of a change where none are given.
+SWEEPS = dict(low_pass=RADII, high_pass=RADII, shuffle=(16, 32),
+              rotate=(15, 30, 45, 90, 135, 180), shift=(4, 8, 12))
 
 
 def make_changes(kind: str, values: Sequence[float], seed: int = 0) -> list[Change]:

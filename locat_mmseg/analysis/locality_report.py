@@ -1,4 +1,6 @@
 """The locality of one model as a table, and as a page."""
+from matplotlib.figure import Figure
+
 from .locality_plots import DISTANCE_LABEL, plot_depth, plot_heads, plot_plane, plot_shares
 from .locality_results import LayerLocality, Locality
 from .report import figures, heading, page, paragraph, table
@@ -21,6 +23,7 @@ DEFINITIONS = (
     'themselves only; uniform attention on 8 x 8 patches has 0.418. Entropy: divided by that of '
     'uniform attention, 0 for one patch, 1 for all alike. The measures follow arXiv 2605.16390; '
     'dividing by the diagonal is a choice made here.')
+RANGE = 'Mean over heads; smallest and largest distance of a head.'
 WINDOWS = ('This model attends inside windows: distances are those inside a window, over the '
            "window's diagonal, without padding and without pairs parted by the shift. They do not "
            'compare with those of models that attend to the whole image.')
@@ -50,11 +53,25 @@ def locality_page(locality: Locality, title: str, facts: dict[str, object]) -> s
         facts: what was measured on what, shown as a table.
     """
     layers = locality.layers
-    windowed = any(layer.windowed for layer in layers)
     lowest = min(layers, key=lambda layer: min(layer.distance_diagonal))
     facts = {**facts, 'images': locality.num_images,
              'grids': grids_of(layers), 'smallest distance / diagonal':
              f'{number(locality.min_distance_diagonal)} (layer {lowest.depth})'}
+    return page(title, [
+        table(['what', 'value'], facts.items()), heading('Figures'),
+        figures(locality_figures(locality)), heading('By layer'),
+        table(*layer_rows(locality), RANGE), heading('What is measured'), *definitions(layers)])
+
+
+def definitions(layers: list[LayerLocality]) -> list[str]:
+    """Paragraphs on what is measured in these layers."""
+    windowed = any(layer.windowed for layer in layers)
+    return [paragraph(DEFINITIONS), *([paragraph(WINDOWS)] if windowed else [])]
+
+
+def locality_figures(locality: Locality) -> dict[str, Figure]:
+    """The figures of a model by their captions."""
+    layers = locality.layers
     drawn = {
         'Heads in the plane of distance and entropy, coloured by layer':
         plot_plane(locality),
@@ -76,12 +93,7 @@ def locality_page(locality: Locality, title: str, facts: dict[str, object]) -> s
             locality, 'gaussian_distance_diagonal', 'Gaussian distance / diagonal')
         drawn["Strength of LocAt's Gaussian by layer"] = plot_heads(
             locality, 'gaussian_alpha', 'alpha')
-    return page(title, [
-        table(['what', 'value'], facts.items()), heading('Figures'), figures(drawn),
-        heading('By layer'),
-        table(*layer_rows(locality), 'Mean over heads; smallest and largest distance of a head.'),
-        heading('What is measured'), paragraph(DEFINITIONS),
-        *([paragraph(WINDOWS)] if windowed else [])])
+    return drawn
 
 
 def grids_of(layers: list[LayerLocality]) -> str:

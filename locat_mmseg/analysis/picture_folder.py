@@ -66,6 +66,11 @@ class PictureFolder(Dataset):
         return cover(labels[None], self.size, InterpolationMode.NEAREST_EXACT)[0]
 
 
+def to_pixels(picture: Tensor) -> np.ndarray:
+    """Bytes (H, W, 3) of a picture (3, H, W) in [0, 1]."""
+    return (picture.clamp(0, 1) * 255).round().byte().movedim(0, -1).cpu().numpy()
+
+
 def evenly_spaced(length: int, limit: int | None) -> list[int]:
     """Places of at most ``limit`` things among ``length``; all for None or 0."""
     count = min(limit or length, length)

@@ -41,6 +41,10 @@ class PictureModel(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Run the network on RGB pictures (B, 3, H, W) in [0, 1]."""
+        return self.network(self.normalise(pictures))
+
+    def normalise(self, pictures: Tensor) -> Tensor:
+        """What the network takes, of RGB pictures (B, 3, H, W) in [0, 1]."""
         if self.bgr:
             pictures = pictures.flip(1)
-        return self.network((pictures - self.mean) / self.std)
+        return (pictures - self.mean) / self.std

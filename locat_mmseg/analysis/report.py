@@ -6,16 +6,19 @@ as many columns as fit, tables scroll by themselves under their first column.
 """
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from .tables import number
 
 # Inches at 96 pixels each: 369 pixels, a narrow screen's width less its margins.
 FIGURE_SIZE = (3.85, 3.1)
+PICTURE_SIZE = 96  # pixels, of the longer side of a picture in a row
 # Text as text and nothing that differs from one run to the next.
 _SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'locat_mmseg'}
 _NO_METADATA = dict.fromkeys(('Date', 'Creator', 'Format', 'Type'))
@@ -28,7 +31,8 @@ p { max-width: 75ch; }
 .figures { display: flex; flex-wrap: wrap; gap: 20px; }
 figure { margin: 0; max-width: 100%; } figure img { max-width: 100%; height: auto; display: block; }
 figcaption { font-size: 0.875em; max-width: 369px; color: #444; }
-.table { overflow-x: auto; background: /* a shadow at the right where there is more */
+.table { overflow-x: auto; margin-top: 10px;
+         background: /* a shadow at the right where there is more */
          linear-gradient(#fff, #fff) right / 14px 100% no-repeat local,
          linear-gradient(to left, #0004, #0000) right / 14px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.875em; }
@@ -41,6 +45,16 @@ th { vertical-align: bottom; } td { white-space: pre; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 td:nth-child(2):last-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 th:nth-child(2):last-child { text-align: left; }
+pre { background: #f3f3f3; padding: 6px 8px; font-size: 0.8125em; white-space: pre-wrap;
+      max-width: 110ch; }
+.failed { border-left: 4px solid #D55E00; padding-left: 10px; }
+.strip { display: flex; gap: 10px; overflow-x: auto; padding: 4px 0 10px; }
+.strip figure { flex: none; max-width: none; }
+.strip div { display: flex; gap: 2px; } .strip img { max-width: none; }
+.strip figcaption { white-space: pre-line; }
+.strips { display: grid; gap: 0 20px;
+          grid-template-columns: repeat(auto-fill, minmax(min(100%, 600px), 1fr)); }
+.strips section { min-width: 0; } h3 { font-size: 0.9375em; margin: 0.8em 0 0; }
 @media (max-width: 600px) { td:first-child { white-space: normal; } }
 """
 
@@ -58,14 +72,69 @@ def page(title: str, parts: Iterable[str]) -> str:
             f'<h1>{escape(title)}</h1>\n' + '\n'.join(parts) + '\n</body>\n</html>\n')
 
 
-def heading(text: str) -> str:
-    """A heading below the title."""
-    return f'<h2>{escape(text)}</h2>'
+def heading(text: str, anchor: str = '') -> str:
+    """A heading below the title, which links find by its anchor."""
+    name = f' id="{escape(anchor)}"' if anchor else ''
+    return f'<h2{name}>{escape(text)}</h2>'
 
 
-def paragraph(text: str) -> str:
-    """A paragraph of plain text."""
-    return f'<p>{escape(text)}</p>'
+def paragraph(text: str, kind: str = '') -> str:
+    """A paragraph of plain text; of the kind 'failed', marked at its edge."""
+    name = f' class="{escape(kind)}"' if kind else ''
+    return f'<p{name}>{escape(text)}</p>'
+
+
+def command(text: str) -> str:
+    """A command line, to be copied."""
+    return f'<pre><code>{escape(text)}</code></pre>'
+
+
+def contents(entries: Iterable[tuple[str, str, str]]) -> str:
+    """A list of links to headings.
+
+    Args:
+        entries: of each the anchor, the text of the link, and text behind it.
+    """
+    return '<ul>' + '\n'.join(f'<li><a href="#{escape(anchor)}">{escape(text)}</a>: '
+                              f'{escape(note)}</li>' for anchor, text, note in entries) + '</ul>'
+
+
+def picture_strips(strips: Iterable[tuple[str, Sequence[tuple[str, Sequence[np.ndarray]]]]]) -> str:
+    """Rows of pictures, each under a small heading; one that is too long scrolls by itself.
+
+    Args:
+        strips: of each its heading, and for each place in it a caption and the pictures above it,
+            bytes (height, width, 3).
+    """
+    sections = []
+    for title, places in strips:
+        shown = '\n'.join(
+            '<figure><div>' + ''.join(picture(pixels, f'{title}, {caption}') for pixels in group)
+            + f'</div><figcaption>{escape(caption)}</figcaption></figure>'
+            for caption, group in places)
+        sections.append(f'<section><h3>{escape(title)}</h3>\n'
+                        f'<div class="strip" tabindex="0">{shown}</div></section>')
+    return '<div class="strips">' + '\n'.join(sections) + '</div>'
+
+
+def picture(pixels: np.ndarray, alt: str) -> str:
+    """A picture as JPEG, small ones enlarged by whole pixels and large ones reduced; at most twice
+    as fine as it is shown, for screens that can show it.
+
+    Args:
+        pixels: bytes (height, width, 3).
+        alt: the same in words, for who cannot see it.
+    """
+    image = Image.fromarray(pixels)
+    factor = max(1, round(PICTURE_SIZE / max(image.size)))
+    image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
+    image.thumbnail((2 * PICTURE_SIZE, 2 * PICTURE_SIZE))
+    file = io.BytesIO()
+    image.save(file, 'JPEG', quality=88, subsampling=0)
+    data = base64.b64encode(file.getvalue()).decode()
+    width, height = (round(side * min(1, PICTURE_SIZE / max(image.size))) for side in image.size)
+    return (f'<img alt="{escape(alt)}" width="{width}" height="{height}" '
+            f'src="data:image/jpeg;base64,{data}">')
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = '') -> str:
@@ -107,6 +176,13 @@ def data_uri(figure: Figure) -> str:
     with matplotlib.rc_context(_SVG):
         figure.savefig(file, format='svg', metadata=_NO_METADATA)
     return 'data:image/svg+xml;base64,' + base64.b64encode(file.getvalue()).decode()
+
+
+def panel(draw: Callable[..., None], *args: object) -> Figure:
+    """A figure of the pages' size with what ``draw(axes, *args)`` draws."""
+    figure = new_figure()
+    draw(figure.subplots(), *args)
+    return figure
 
 
 def new_figure(**kwargs) -> Figure:

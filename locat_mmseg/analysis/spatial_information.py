@@ -10,6 +10,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -99,11 +101,18 @@ def draw_curves(models: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
     figure, axes = plt.subplots(len(kinds), len(LABELS), squeeze=False, layout='constrained',
                                 figsize=(5 * len(LABELS), 3.2 * len(kinds)))
     for row, kind in zip(axes, kinds):
-        for axis, (measure, label) in zip(row, LABELS.items()):
-            for name, curves in models.items():
-                axis.plot([point[measure] for point in curves[kind]], marker='.', label=name)
-            axis.set(xlabel='layer', ylabel=label, title=f'{kind} features')
-            axis.grid(alpha=0.3)
+        for axis, measure in zip(row, LABELS):
+            draw_curve(axis, models, kind, measure)
     axes[0, 0].legend()
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def draw_curve(axes: Axes, models: Mapping[str, Mapping[str, Curve]], kind: str, measure: str
+               ) -> None:
+    """One measure (of `LABELS`) of one kind of features by layer, a line for each model."""
+    for name, curves in models.items():
+        axes.plot([point[measure] for point in curves[kind]], marker='.', label=name)
+    axes.set(xlabel='layer', ylabel=LABELS[measure], title=f'{kind} features')
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)

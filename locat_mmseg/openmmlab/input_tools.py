@@ -110,10 +110,17 @@ def load_models(args: argparse.Namespace) -> tuple[list[Probed], list[Settings]]
 
 def config_model(config: str, checkpoint: str, args: argparse.Namespace) -> PictureModel:
     """The model of a config with the weights of its checkpoint."""
-    model = from_config(read_config(config, args.cfg_options), check_checkpoint(checkpoint))
-    if isinstance(model.network, BaseSegmentor):
-        model.network = SegmentationLogits(model.network)
-    return model
+    return with_logits(from_config(read_config(config, args.cfg_options),
+                                   check_checkpoint(checkpoint)))
+
+
+def with_logits(model: PictureModel) -> PictureModel:
+    """The model with logit maps of pictures as output, if it is a segmentor; else itself."""
+    if not isinstance(model.network, BaseSegmentor):
+        return model
+    mean, std = (values.flatten().tolist() for values in (model.mean, model.std))
+    return PictureModel(SegmentationLogits(model.network), mean, std, model.core, model.size,
+                        model.bgr).to(model.device)
 
 
 def load_data(args: argparse.Namespace, models: Sequence[Probed], **part: Any

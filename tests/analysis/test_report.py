@@ -1,40 +1,16 @@
 """Pages: whole, self-contained, escaped, and of figures that fit a narrow screen."""
 import base64
+import io
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from html_pages import Nesting
+from PIL import Image
 
-from locat_mmseg.analysis.report import (data_uri, figures, heading, new_figure, page, paragraph,
-                                         table)
-
-VOID = {'meta', 'img', 'wbr'}
-
-
-class Nesting(HTMLParser):
-    """Follows the tags of a page; every one must be closed in its turn."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list) -> None:
-        self.addresses += [value for name, value in attrs if name in ('src', 'href')]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            self.texts.append((self.open[-1], data))
-
+from locat_mmseg.analysis.report import (command, contents, data_uri, figures, heading, new_figure,
+                                         page, panel, paragraph, picture, picture_strips, table)
 
 def drawing(slope: float = 1.):
     figure = new_figure()
@@ -74,3 +50,42 @@ def test_figures_are_the_same_in_each_run():
 def test_rows_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"row \(1,\) has 1 cells for 2 columns \('a', 'b'\)"):
         table(['a', 'b'], [[1]])
+
+
+def test_links_commands_and_marked_paragraphs():
+    parsed = Nesting(page('T', [heading('A', 'a'), contents([('a', 'To <A>', 'done')]),
+                                command('python x.py "<b>"'), paragraph('Lost', 'failed')]))
+    assert parsed.addresses == ['#a']
+    assert [part for part in parsed.texts if part[0] in ('a', 'code', 'li', 'p')] == [
+        ('a', 'To <A>'), ('li', ': done'), ('code', 'python x.py "<b>"'), ('p', 'Lost')]
+
+
+def pixels_of(html):
+    data = re.search('image/jpeg;base64,([^"]+)"', html).group(1)
+    return np.array(Image.open(io.BytesIO(base64.b64decode(data)))).astype(int)
+
+
+def test_small_pictures_are_enlarged_by_whole_pixels_and_large_ones_reduced():
+    small = np.zeros((20, 32, 3), np.uint8)
+    small[5:, :10] = [200, 100, 50]
+    html = picture(small, 'a "b"')
+    assert 'alt="a &quot;b&quot;" width="96" height="60"' in html
+    wanted = small.repeat(3, 0).repeat(3, 1).astype(int)
+    assert abs(pixels_of(html) - wanted).mean() < 2
+    html = picture(np.zeros((400, 200, 3), np.uint8), '')
+    assert pixels_of(html).shape == (192, 96, 3) and 'width="48" height="96"' in html
+
+
+def test_strip_has_captions_and_alternatives():
+    black = np.zeros((8, 8, 3), np.uint8)
+    html = picture_strips([('Layer <1>', [('1.', [black, black]), ('2.', [black])])])
+    parsed = Nesting(html)
+    assert [text for _, text in parsed.texts] == ['Layer <1>', '1.', '2.']
+    assert html.count('alt="Layer &lt;1&gt;, 1."') == 2 and len(parsed.addresses) == 3
+    assert all(address.startswith('data:image/jpeg') for address in parsed.addresses)
+
+
+def test_panel_has_the_size_of_pages():
+    figure = panel(lambda axes, slope: axes.plot([0, slope]), 3)
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [0, 3]
+    assert figure.get_size_inches() == pytest.approx(new_figure().get_size_inches())
