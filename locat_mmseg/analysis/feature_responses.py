@@ -41,12 +41,14 @@ class BestResponses:
         self.after = torch.where(better, kept, self.after)
 
     def result(self) -> dict[str, float | None]:
-        """Means over features, and of the ratio over those that respond above 0.
+        """Means over features, and what is left in sum of the responses above 0.
 
-        The ratio is None where no feature does.
+        Not a mean of ratios, which features that barely respond would decide. None where no
+        feature responds above 0.
         """
         active = self.before > 0
-        ratio = (self.after[active] / self.before[active]).mean().item() if active.any() else None
+        ratio = (self.after[active].sum() / self.before[active].sum()).item() \
+            if active.any() else None
         return dict(before=self.before.mean().item(), after=self.after.mean().item(), ratio=ratio)
 
 

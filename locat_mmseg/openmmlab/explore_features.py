@@ -185,7 +185,7 @@ def responses(subject: Subject) -> Part:
                 subject.model, subject.batches(), copies, report)]
         return Finding([figures({
             f'Response to copies ({kind}: {", ".join(map(str, SWEEPS[kind]))}) over the response '
-            'to the picture, mean over features': panel(draw_responses, rows, kind)
+            'to the picture, summed over features': panel(draw_responses, rows, kind)
             for kind in kinds})], rows)
     if subject.task == FEATURES:  # the tool that scores needs a classifier
         words = ('explore', '--data', subject.folder, *subject.size_words, '--parts', 'responses',
