@@ -2,8 +2,12 @@
 import json
 
 import pytest
+import timm
+import torch
 from tiny_locat_configs import BACKBONE, CLASSIFIER
 from tiny_runs import load_tool, mistake, run
+
+from locat_mmseg.analysis.timm_models import load_timm
 
 KNN, LINEAR, DENSE = (load_tool(name).main for name in ('knn', 'linear_probe', 'dense_retrieval'))
 pytestmark = pytest.mark.usefixtures('clean_process')
@@ -55,6 +59,20 @@ def test_linear_probe_of_a_timm_model(classifier, tmp_path):
     assert found['results']['linear/l2'] == .1
 
 
+def test_a_timm_model_with_the_probe_as_its_classifier(classifier, tmp_path):
+    weights = timm.create_model('test_vit', num_classes=0).state_dict()
+    torch.save(weights, tmp_path / 'features.pth')
+    run(LINEAR, classifier, '--timm', 'test_vit', '--weights', 'features.pth', '--l2', .1, *FAST,
+        '--img-size', 160, '--save-model', 'probed.safetensors', '--out', 'probe.json')
+    assert result(tmp_path / 'probe.json')['settings']['save_model'] == 'probed.safetensors'
+    model = load_timm('test_vit', str(tmp_path / 'probed.safetensors'))
+    assert all(torch.equal(model.core.state_dict()[name], weight)
+               for name, weight in weights.items())
+    grey = torch.tensor([60, 180])[:, None, None, None].expand(-1, 3, 160, 160) / 255
+    with torch.no_grad():
+        assert model(grey).argmax(dim=1).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize('size, sides', [([32], [32, 32]), ([24, 40], [24, 40]), ([0], None)],
                          ids=str)
 def test_dense_retrieval(segmentor, tmp_path, size, sides):
@@ -92,6 +110,15 @@ def test_dense_retrieval_of_a_checkpoint_of_another_backbone(trained, tmp_path):
 @pytest.mark.filterwarnings('ignore:neither a checkpoint')
 def test_mistakes_with_classifiers(classifier, argv, reason):
     assert reason in mistake(KNN, classifier, *argv, *FAST)
+
+
+@pytest.mark.parametrize('argv, reason', [
+    (['--save-model', 'a.safetensors'], '--save-model belongs to --timm NAME'),
+    (['--timm', 'test_vit', '--save-model', 'a.pth'], 'a name ending in .safetensors'),
+    (['--timm', 'test_vit', '--save-model', 'no/a.safetensors'], 'no/a.safetensors does not exist'),
+])
+def test_models_that_are_not_saved(classifier, argv, reason):
+    assert reason in mistake(LINEAR, classifier, *argv)
 
 
 @pytest.mark.parametrize('argv, reason', [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from .feature_hooks import FeatureReader, as_map
@@ -102,22 +102,31 @@ def darkened(pictures: Tensor, maps: Tensor) -> Tensor:
 
 
 def draw_masks(rows: Sequence[tuple[str, Tensor, Tensor]], path: Path) -> None:
-    """Draw pictures, each with its activation mask over it.
+    """Draw pictures, each with its activation mask over it, into an image file.
+
+    Args:
+        rows: see `mask_figure`.
+        path: of the file.
+    """
+    mask_figure(rows).savefig(path, dpi=130)
+
+
+def mask_figure(rows: Sequence[tuple[str, Tensor, Tensor]]) -> Figure:
+    """A row of pictures for each feature, each picture with its activation mask beside it.
 
     Args:
         rows: for each feature a title, pictures (k, 3, H, W), and maps (k, h, w).
-        path: image file to write.
     """
     columns = max(len(pictures) for _, pictures, _ in rows)
     height, width = rows[0][1].shape[-2:]
-    figure, axes = plt.subplots(len(rows), 2 * columns, squeeze=False, layout='constrained',
-                                figsize=(2.4 * columns + 1, 1.2 * height / width * len(rows) + 0.2))
+    row_height = max(1.2 * height / width, 0.5)  # inches; a title takes three lines
+    figure = Figure((2.4 * columns + 1.5, row_height * len(rows) + 0.2), layout='constrained')
+    axes = figure.subplots(len(rows), 2 * columns, squeeze=False)
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[], frame_on=False)
     for row, (title, pictures, maps) in zip(axes, rows):
         for number, pair in enumerate(zip(pictures, darkened(pictures, maps))):
             for axis, picture in zip(row[2 * number:], pair):
                 axis.imshow(picture.movedim(0, -1).numpy())
-        row[0].set_ylabel(title, fontsize=7)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+        row[0].set_ylabel(title, fontsize=7, rotation=0, ha='right', va='center')
+    return figure

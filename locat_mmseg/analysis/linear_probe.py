@@ -32,6 +32,11 @@ class LinearProbe:
         """Logits (Q, K) of features (Q, C)."""
         return F.linear((features - self.mean) / self.std, self.weight, self.bias)
 
+    def on_raw_features(self) -> tuple[Tensor, Tensor]:
+        """Weight (K, C) and bias (K,) of the same classifier on features as they come."""
+        weight = self.weight / self.std
+        return weight, self.bias - weight @ self.mean
+
 
 def fit_linear_probe(features: Tensor, labels: Tensor, num_classes: int, l2: float = 1e-2,
                      max_iterations: int = 500) -> LinearProbe:

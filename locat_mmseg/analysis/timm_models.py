@@ -7,7 +7,7 @@ from timm.models import get_pretrained_cfg
 from timm.models.eva import Eva
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
 from ..addon import add_gaug, load_weights, read_weights
 from ..addon.foreign_weights import StateDict
@@ -106,6 +106,28 @@ def classifiers_of(name: str) -> tuple[str, ...]:
     cfg = get_pretrained_cfg(name)
     found = cfg.classifier if cfg is not None else 'head'
     return (found, ) if isinstance(found, str) else tuple(found or ())
+
+
+def with_classifier(name: str, model: nn.Module, weight: Tensor, bias: Tensor) -> StateDict:
+    """Weights of a timm model with another linear classifier, in timm's names.
+
+    `timm_model` takes them, written to a file, as its ``weights``.
+
+    Args:
+        name: of `timm.create_model`, with or without a tag.
+        model: built by that name, with or without a classifier.
+        weight, bias: (K, C) and (K,), on the features of `features.pooled_features`.
+
+    Raises:
+        ValueError: if the model has none or several classifiers.
+    """
+    places = classifiers_of(name)
+    if len(places) != 1:
+        raise ValueError(f'{name} has {len(places)} classifiers ({", ".join(places) or "-"}): '
+                         'expected a model with one, whose place a linear one can take')
+    backbone = {key: value for key, value in model.state_dict().items()
+                if key.rpartition('.')[0] not in places}
+    return {**backbone, f'{places[0]}.weight': weight, f'{places[0]}.bias': bias}
 
 
 def num_classes_of(name: str, state_dict: StateDict) -> int:

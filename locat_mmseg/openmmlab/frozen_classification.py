@@ -8,7 +8,7 @@ from mmengine.utils import track_iter_progress
 from torch import Tensor
 
 from ..analysis.knn import knn_scores, topk_accuracy
-from ..analysis.linear_probe import choose_l2, fit_linear_probe
+from ..analysis.linear_probe import LinearProbe, choose_l2, fit_linear_probe
 from .errors import UserError
 from .frozen_backbone import FrozenBackbone
 
@@ -54,8 +54,9 @@ def evaluate_knn(train: Labelled, test: Labelled, ks: Sequence[int] = (20, ),
 
 
 def evaluate_linear(train: Labelled, test: Labelled, l2: Sequence[float], seed: int = 0
-                    ) -> dict[str, float]:
-    """Top-1 and top-5 accuracy in percent of the linear probe, also on the training images.
+                    ) -> tuple[dict[str, float], LinearProbe]:
+    """Top-1 and top-5 accuracy in percent of the linear probe, also on the training images; and
+    the probe.
 
     Of several penalties ``l2``, the best on a tenth of the training images is taken; ``seed``
     draws them.
@@ -70,7 +71,7 @@ def evaluate_linear(train: Labelled, test: Labelled, l2: Sequence[float], seed: 
     probe = fit_linear_probe(*train, num_classes, chosen)
     results = {f'linear/top{n}': topk_accuracy(probe.scores(test[0]), test[1], n) for n in (1, 5)}
     return {**results, 'linear/train_top1': topk_accuracy(probe.scores(train[0]), train[1]),
-            'linear/l2': chosen}
+            'linear/l2': chosen}, probe
 
 
 def count_classes(*parts: Labelled) -> int:

@@ -3,8 +3,8 @@ import pytest
 import torch
 from tiny_pictures import picture_model, pictures
 
-from locat_mmseg.analysis.activation_masks import (activation_maps, draw_masks, match_classes,
-                                                   on_pixels, stretch)
+from locat_mmseg.analysis.activation_masks import (activation_maps, draw_masks, mask_figure,
+                                                   match_classes, on_pixels, stretch)
 from locat_mmseg.analysis.feature_hooks import FeatureReader
 from locat_mmseg.analysis.feature_layers import feature_layers
 
@@ -74,6 +74,16 @@ def test_activation_maps_are_the_features_in_their_places(family, grid):
     maps = activation_maps(model, layer, x)
     tokens = FeatureReader(model, [layer])(x)[0].reshape(2, *grid, -1)
     torch.testing.assert_close(maps, tokens, rtol=1e-4, atol=1e-5)  # attention may be fused or not
+
+
+@pytest.mark.parametrize('height, width', [(30, 40), (8, 80), (60, 20)])
+def test_titles_of_the_rows_stay_apart_and_inside(height, width):
+    title = '1234: -10.25\nclass 11\nIoU 0.59 (of all 0.29)'
+    figure = mask_figure([(title, torch.rand(2, 3, height, width), torch.rand(2, 2, 3))] * 4)
+    figure.draw_without_rendering()
+    boxes = [axes.yaxis.label.get_window_extent() for axes in figure.axes if axes.get_ylabel()]
+    assert len(boxes) == 4 and all(upper.y0 > lower.y1 for upper, lower in zip(boxes, boxes[1:]))
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
 
 
 def test_drawing(tmp_path):

@@ -45,6 +45,15 @@ def test_a_constant_channel_is_harmless():
                                rtol=1e-3)
 
 
+def test_the_same_classifier_on_features_as_they_come():
+    features, labels = problem()
+    features = features.double()
+    probe = fit_linear_probe(features, labels, 4)
+    weight, bias = probe.on_raw_features()
+    torch.testing.assert_close(features @ weight.T + bias, probe.scores(features))
+    assert not torch.allclose(weight, probe.weight)
+
+
 def test_a_class_without_examples_scores_lowest():
     features, labels = problem()
     assert fit_linear_probe(features, labels, 5).scores(features).argmin(dim=1).eq(4).all()

@@ -8,7 +8,8 @@ from tiny_timm import TINY_SEQUENCE, tiny_vit
 from locat_mmseg.addon import add_gaug
 from locat_mmseg.analysis.feature_hooks import FeatureReader
 from locat_mmseg.analysis.feature_layers import feature_layers
-from locat_mmseg.analysis.timm_models import load_timm, timm_model
+from locat_mmseg.analysis.features import pooled_features
+from locat_mmseg.analysis.timm_models import load_timm, timm_model, with_classifier
 
 NAME = 'vit_tiny_patch16_224'
 
@@ -51,6 +52,29 @@ def test_other_families_without_the_classifier(tmp_path, name, sizes):
     image = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(loaded.forward_features(image), model.forward_features(image))
+
+
+@pytest.mark.parametrize('name, sizes', [
+    ('test_vit', {}), ('test_resnet', {}), ('swin_tiny_patch4_window7_224', dict(
+        embed_dim=12, depths=(1, 1), num_heads=(2, 2)))])
+@pytest.mark.parametrize('num_classes', [0, 7])
+def test_another_classifier(tmp_path, name, sizes, num_classes):
+    model = timm.create_model(name, num_classes=num_classes, **sizes).eval()
+    image = torch.randn(2, 3, *model.default_cfg['input_size'][1:])
+    with torch.no_grad():
+        features = pooled_features(model, image)
+        weight, bias = torch.randn(5, features.shape[1]), torch.randn(5)
+        safetensors.torch.save_file(with_classifier(name, model, weight, bias),
+                                    tmp_path / 'a.safetensors')
+        loaded = timm_model(name, str(tmp_path / 'a.safetensors'), **sizes)
+        torch.testing.assert_close(loaded(image), features @ weight.T + bias)
+
+
+def test_another_classifier_in_the_place_of_two():
+    name = 'deit_tiny_distilled_patch16_224'
+    with pytest.raises(ValueError, match=rf'{name} has 2 classifiers \(head, head_dist\)'):
+        with_classifier(name, timm.create_model(name, depth=1), torch.zeros(3, 192),
+                        torch.zeros(3))
 
 
 def test_another_size(tmp_path):

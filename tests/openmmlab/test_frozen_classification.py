@@ -32,7 +32,7 @@ def test_features_of_all_images_in_order(classification_config):
     features, labels = extract(MeanColour(), train)
     assert labels.tolist() == [0] * 4 + [1] * 4
     assert torch.equal(features, torch.tensor([60.] * 4 + [180.] * 4)[:, None].expand(-1, 3))
-    assert evaluate_linear((features, labels), extract(MeanColour(), test), [.01]) == {
+    assert evaluate_linear((features, labels), extract(MeanColour(), test), [.01])[0] == {
         'linear/top1': 100., 'linear/top5': 100., 'linear/train_top1': 100., 'linear/l2': .01}
 
 
@@ -54,8 +54,10 @@ def test_a_class_without_training_images_counts_as_wrong():
 
 
 def test_several_penalties():
-    found = evaluate_linear(labelled(60, 0), labelled(30, 1), [1e-3, 1e-1])
+    test = labelled(30, 1)
+    found, probe = evaluate_linear(labelled(60, 0), test, [1e-3, 1e-1])
     assert found['linear/l2'] in (1e-3, 1e-1) and found['linear/top1'] > 70
+    assert topk_accuracy(probe.scores(test[0]), test[1]) == found['linear/top1']
 
 
 @pytest.mark.parametrize('label', [None, [0, 2]])
