@@ -106,21 +106,24 @@ def draw_change(axes: Axes, rows: Sequence[Row], kind: str, label: str, normalis
 def plot_parts(rows: Sequence[Row]) -> Figure:
     """`draw_parts` of each score."""
     scores = [name for name in ('top1', 'top5', 'mIoU') if name in rows[0]]
-    figure = Figure(figsize=(4.5 * len(scores), 3.4), layout='constrained')
+    figure = Figure(figsize=(4.5 * len(scores), 3.6), layout='constrained')
     for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores):
         draw_parts(axes, rows, score)
-    axes.legend()
+    figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center',
+                  ncols=len(names_of(rows)))
     return figure
 
 
 def draw_parts(axes: Axes, rows: Sequence[Row], score: str) -> None:
     """A normalised score of foreground and background, a bar for each model."""
     names = names_of(rows)
+    width = 1 / (len(names) + 1)
     for number, name in enumerate(names):
         bars = [row for row in rows if row['model'] == name and row['change'] != WHOLE]
-        axes.bar([place + number / (len(names) + 1) for place in range(len(bars))],
-                 [row[f'normalised_{score}'] or 0 for row in bars], 1 / (len(names) + 1),
-                 label=name, hatch=['', '//', 'xx', '..'][number % 4], edgecolor='white')
+        shift = (number - (len(names) - 1) / 2) * width
+        axes.bar([place + shift for place in range(len(bars))],
+                 [row[f'normalised_{score}'] or 0 for row in bars], width, label=name,
+                 hatch=['', '//', 'xx', '..'][number % 4], edgecolor='white')
         axes.set_xticks(range(len(bars)), [row['change'] for row in bars])
     finish(axes, '', f'{score}: % of the whole', score)
 

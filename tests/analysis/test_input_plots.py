@@ -1,4 +1,5 @@
 """Figures hold the numbers of their tables."""
+import pytest
 import torch
 
 from locat_mmseg.analysis.class_token_scores import ISOLATED, ONLY, PLAIN
@@ -48,6 +49,14 @@ def test_parts_and_heat_maps():
     top1, top5 = plot_parts(rows).axes
     assert [bar.get_height() for bar in top1.patches] == [80, 20, 80, 20]
     assert [label.get_text() for label in top1.get_xticklabels()] == ['foreground', 'background']
+    first = [bar for bar in top1.patches if bar.get_x() < 0.5]
+    assert (min(bar.get_x() for bar in first) + max(
+        bar.get_x() + bar.get_width() for bar in first)) / 2 == pytest.approx(top1.get_xticks()[0])
+    figure = top1.figure
+    figure.draw_without_rendering()
+    legend, = figure.legends
+    assert not any(legend.get_window_extent().overlaps(axes.get_window_extent())
+                   for axes in figure.axes)
     figure = plot_heat_maps([('m', torch.tensor([[1., 2., 3.]]))])
     assert figure.axes[0].images[0].get_array().tolist() == [[1, 2, 3]]
     assert figure.axes[0].get_title() == 'm: 1.0 to 3.0 %'
