@@ -50,6 +50,9 @@ def shrink(cfg: Config) -> Config:
         widths = [12, 24, 48, 96]
         backbone.arch = dict(embed_dims=12, depths=[1, 2, 1, 1], num_heads=[3, 3, 6, 6])
         heads = 6
+    elif backbone.type == 'LocAtTIMM':
+        widths, heads = [24] * 4, TINY_HEADS
+        backbone.timm_args = dict(embed_dim=24, num_heads=TINY_HEADS, mlp_ratio=1)
     else:
         depth = backbone.arch['num_layers'] if isinstance(backbone.arch, dict) else 12
         depth = 8 if backbone.arch == 'compact' else depth

@@ -27,7 +27,8 @@ KINDS = [f'{folder}_{data}' for data in SEGMENTATION for family in FAMILIES
          for folder in (f'locat/upernet_{family}', f'probe/locat{family}')]
 KINDS += [f'pretrain/locat{family}_{data}' for data in CLASSIFICATION for family in FAMILIES]
 KINDS += [f'pretrain/ablation/vit-t_{name}_in1k' for name in ('avgpool', 'no-pos-embed')]
-KINDS += ['pretrain/jumbo-t_cifar100', 'examples/upernet_locatvit_camvid']
+KINDS += ['pretrain/jumbo-t_cifar100', 'examples/upernet_locatvit_camvid',
+          'examples/upernet_locatdinov2-s_camvid', 'examples/locatdinov2-s_cifar100']
 PROTOCOLS = [f'cutmix_locality/{name}' for name in (
     'vit-compact_baseline_cifar10', 'locatvit-compact_modern_cifar100',
     'locatvit-compact_modern_tiny-imagenet', 'vit-t_modern_in1k')]
@@ -123,6 +124,18 @@ def test_probe_trains_its_head_alone_and_decays_all_of_it(family):
                           'decode_head.convs.0.conv.weight', 'decode_head.convs.0.gn.weight',
                           'decode_head.convs.0.gn.bias'}  # the 1x1 convolution has no bias
     assert {decay for decay, _, _ in found.values()} == {0.01}
+
+
+def test_new_gaug_of_a_pretrained_backbone_learns_at_the_full_rate():
+    cfg = shrink(load('examples/upernet_locatdinov2-s_camvid'))
+    model = build(cfg)
+    rates = {id(p): group['lr'] for group in build_optim_wrapper(
+        model, cfg.optim_wrapper).optimizer.param_groups for p in group['params']}
+    found = {'gaug': set(), 'backbone': set(), 'heads': set()}
+    for name, parameter in model.named_parameters():
+        part = 'gaug' if '.gaug.' in name else 'backbone' if 'backbone' in name else 'heads'
+        found[part].add(round(rates[id(parameter)], 9))
+    assert found == {'gaug': {1e-3}, 'backbone': {5e-5}, 'heads': {1e-3}}
 
 
 @pytest.fixture(scope='module')

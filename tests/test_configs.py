@@ -6,7 +6,7 @@ import yaml
 from config_helpers import CLASSIFICATION, CONFIGS, LEAVES, bases_of, hops, leaves_in, load
 
 COUNTS = {'locat': 33, 'baseline': 33, 'probe': 66, 'probe/ablation': 14, 'pretrain': 58,
-          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 4,
+          'pretrain/ablation': 14, 'quickstart': 3, 'examples': 9,
           'cutmix_locality': 32, 'dino': 6}
 
 
@@ -63,6 +63,12 @@ def test_plain_twins_differ_only_in_locat(folder):
             assert plain.model.backbone.init_cfg.checkpoint == plain.checkpoint
             plain.checkpoint = plain.model.backbone.init_cfg.checkpoint = locat.checkpoint
         assert plain.to_dict() == locat.to_dict(), name
+
+
+def test_the_plain_dinov2_example_differs_in_gaug_alone():
+    locat, plain = (load(f'examples/upernet_{name}-s_camvid') for name in ('locatdinov2', 'dinov2'))
+    assert 'gaug' not in locat.model.backbone and plain.model.backbone.pop('gaug') is False
+    assert plain.to_dict() == locat.to_dict()
 
 
 def test_baseline_has_the_names_of_locat():
