@@ -15,12 +15,13 @@ G = B * H; a tile has g of the G heads and r of the N queries, r' of which are p
 import itertools
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .gaussian import LOG2_E, Gaussian, squared_offsets
+from .gaussian import LOG2_E, Gaussian, Grid, squared_offsets
 
 # Of a block of queries, for each thread: 1 MiB of float32, about a second-level cache.
 ELEMENTS_PER_THREAD = 2 ** 18
@@ -105,12 +106,8 @@ class TiledLogits:
         self.scale = q.shape[3] ** -0.5
         self.q, self.k = q.flatten(0, 1), k.flatten(0, 1)
         self.mask = None if mask is None else mask.expand(*q.shape[:3], self.num_tokens)
-        height, width = gaussian.grid
-        row_offsets, col_offsets = (squared_offsets(side, gaussian.max_offset, gaussian.precision)
-                                    for side in gaussian.grid)
-        # From each row (column) of keys to that of each query, (h, n) and (w, n).
-        self.row_offsets = row_offsets.repeat_interleave(width, dim=1)
-        self.col_offsets = col_offsets.repeat(1, height)
+        self.row_offsets, self.col_offsets = offsets_of_queries(
+            gaussian.grid, gaussian.max_offset, gaussian.precision.dtype)
         strength, row_precision, col_precision = (
             t.flatten(0, 1).transpose(1, 2)
             for t in (gaussian.strength, *gaussian.precision.split(1, dim=-1)))
@@ -162,6 +159,14 @@ class TiledLogits:
             lowest = torch.finfo(logits.dtype).min
             scaled = (mask.to(logits.dtype) * LOG2_E).clamp_(min=lowest)
             logits.add_(scaled.masked_fill_(mask == -torch.inf, -torch.inf))
+
+
+@lru_cache(maxsize=16)
+def offsets_of_queries(grid: Grid, max_offset: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """From each row (column) of keys to that of each query, (h, n) and (w, n); the same in all
+    layers and steps."""
+    rows, cols = (squared_offsets(side, max_offset, torch.empty(0, dtype=dtype)) for side in grid)
+    return rows.repeat_interleave(grid[1], dim=1), cols.repeat(1, grid[0])
 
 
 def between_patches(tile: Tensor, rows: Tensor, cols: Tensor) -> Tensor:

@@ -174,3 +174,14 @@ def test_operator_keeps_its_promises():
     for mask in masks(SHAPES[0])[:2]:
         torch.library.opcheck(torch.ops.locat_mmseg.tiled_attention.default,
                               (*inputs, *SHAPES[0][2], MAX_OFFSET, mask))
+
+
+def test_training_after_inference():
+    """What is kept from call to call was made in inference mode first."""
+    tiled.offsets_of_queries.cache_clear()
+    inputs = make_inputs(SHAPES[0], torch.float32)
+    with torch.inference_mode():
+        expected = in_tiles(SHAPES[0])(*inputs)
+    out, *gradients = outputs_and_gradients(in_tiles(SHAPES[0]), inputs, None)
+    assert torch.equal(out, expected) and tiled.offsets_of_queries.cache_info().hits
+    assert all(gradient.isfinite().all() for gradient in gradients)
