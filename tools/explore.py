@@ -16,9 +16,8 @@ from pathlib import Path
 
 from locat_mmseg.analysis.exploration import FAILED, explore, exploration_page, values_of
 from locat_mmseg.analysis.feature_vis import PRESETS
-from locat_mmseg.analysis.run_record import Record
+from locat_mmseg.analysis.run_record import Record, write_whole
 from locat_mmseg.analysis.run_settings import fingerprint
-from locat_mmseg.analysis.study_results import write_whole
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.explore_data import Subject, load_subject
 from locat_mmseg.openmmlab.explore_features import (class_pictures, feature_pictures, locality,

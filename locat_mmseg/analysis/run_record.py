@@ -1,5 +1,6 @@
 """What a run of a tool found, and how it came about, as JSON."""
 import json
+import os
 import shlex
 import sys
 import time
@@ -11,13 +12,17 @@ import timm
 import torch
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a file, in a folder that is made if need be, so that an interruption leaves a whole
-    one."""
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all, whoever else writes it; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'{path.name}.partial')
-    partial.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
+    partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+    partial.write_text(text, encoding='utf-8')
     partial.replace(path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write content as JSON, whole or not at all."""
+    write_whole(path, json.dumps(content, indent=2) + '\n')
 
 
 class Record:

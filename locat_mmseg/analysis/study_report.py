@@ -8,8 +8,9 @@ from .locality_plots import DISTANCE_LABEL, plot_plane
 from .locality_report import DEFINITIONS, WINDOWS
 from .locality_results import finite
 from .report import figures, heading, page, paragraph, table
+from .run_record import write_whole
 from .study_plots import plot_curves, plot_points, pooled
-from .study_results import MEASURES, Run, Study, write_whole
+from .study_results import MEASURES, Run, Study
 from .study_statistics import Estimate, Factorial, cell_name
 from .study_summary import (FactorAnalysis, Partings, estimates, groups, labels, minimum_curves,
                             partings, shown_runs, states, varying_factors, write_csv)

@@ -5,7 +5,6 @@ run: ``locality.jsonl`` of the LocalityHook, mmengine's ``*/vis_data/scalars.jso
 validations, an empty file ``finished``, or ``failed`` with the reason.
 """
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .locality_results import Locality
+from .run_record import write_json
 
 PLAN = 'study.json'
 # Names in tables, by names in files; the score's name is the metric's.
@@ -110,9 +110,8 @@ class Study:
 
     def write(self) -> None:
         """Write the plan."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / PLAN, json.dumps(dict(metric=self.metric, conditions={
-            name: asdict(condition) for name, condition in self.conditions.items()}), indent=1))
+        write_json(self.folder / PLAN, dict(metric=self.metric, conditions={
+            name: asdict(condition) for name, condition in self.conditions.items()}))
 
     def work_dir(self, condition: str, seed: int) -> Path:
         """Of a run."""
@@ -122,13 +121,6 @@ class Study:
         """What each planned run left so far."""
         return [read_run(self.work_dir(name, seed), name, seed, self.metric)
                 for name, condition in self.conditions.items() for seed in condition.seeds]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all, whoever else writes it."""
-    partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
-    partial.write_text(text, encoding='utf-8')
-    partial.replace(path)
 
 
 def read_run(work_dir: Path, condition: str, seed: int, metric: str) -> Run:

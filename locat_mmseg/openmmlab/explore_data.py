@@ -185,7 +185,7 @@ def take_config(subject: Subject, cfg: Config) -> None:
     subject.pictures = SizedPictures(data, size_of(args, subject.model))
     subject.has_masks, subject.void, subject.data = data.has_maps, data.void, data.describe()
     subject.folder = folder_of(data)
-    wanted = {True: SEGMENTOR, False: CLASSIFIER}[data.has_maps]
+    wanted = SEGMENTOR if data.has_maps else CLASSIFIER
     if subject.task == wanted:
         subject.labelled = partial(LabelledPictures, cfg, args.limit)
     else:
