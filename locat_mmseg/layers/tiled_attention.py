@@ -135,17 +135,24 @@ class TiledLogits:
         patches = self.patch_queries(tile)
         return self.rows[tile[0], :, None, patches], self.cols[tile[0], None, :, patches]
 
-    def gaussian_gradients(self, change: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-        """Gradients of the strength (g, r', 1) and of the precision (g, r', 2) from those of the
-        logits of a tile (g, N, r)."""
+    def factor_gradients(self, change: Tensor, tile: Tile, by_row: Tensor,
+                         by_col: Tensor) -> None:
+        """Write the gradients of a tile's factors, from those of its logits (g, N, r), into those
+        of all factors, (G, h, n) and (G, w, n)."""
         rows, cols = self.factors(tile)
         between, patches = between_patches(change, rows, cols), self.patch_queries(tile)
-        # What the exponents get, summed over the columns, then over the rows.
-        by_row = (between * cols).sum(2).mul_(rows[:, :, 0]).mul_(math.log(2))  # (g, h, r')
-        by_col = (between * rows).sum(1).mul_(cols[:, 0]).mul_(math.log(2))  # (g, w, r')
+        torch.sum(between * cols, 2, out=by_row[tile[0], :, patches])
+        torch.sum(between * rows, 1, out=by_col[tile[0], :, patches])
+
+    def gaussian_gradients(self, by_row: Tensor, by_col: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of the strength (G, n, 1) and of the precision (G, n, 2) from those of the
+        factors, which are overwritten."""
+        # What the exponents get.
+        by_row.mul_(self.rows).mul_(math.log(2))
+        by_col.mul_(self.cols).mul_(math.log(2))
         strength = by_row.sum(1)
-        along_rows = by_row.mul_(self.row_offsets[:, patches]).sum(1)
-        along_cols = by_col.mul_(self.col_offsets[:, patches]).sum(1)
+        along_rows = by_row.mul_(self.row_offsets).sum(1)
+        along_cols = by_col.mul_(self.col_offsets).sum(1)
         return strength[..., None], -torch.stack([along_rows, along_cols], dim=-1)
 
     def add_mask(self, logits: Tensor, tile: Tile) -> None:
@@ -191,17 +198,18 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, precision: Tenso
     logits, values = TiledLogits(q, k, gaussian, mask), v.flatten(0, 1)
     out, largest, sums = _outputs(q, k, v, strength, precision, height, width, max_offset, mask)
     flat_out = torch.empty_like(values)
+    finfo = torch.finfo(sums.dtype)
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
-        weights = logits.tile(tile)
-        # A query whose keys are all masked gets weights of 0, not 0 / 0.
-        finfo = torch.finfo(weights.dtype)
-        tile_largest = weights.amax(1, keepdim=True).clamp_(min=finfo.min)
-        tile_sums = weights.sub_(tile_largest).exp2_().sum(1, keepdim=True).clamp_(min=finfo.tiny)
-        largest[heads, :, queries], sums[heads, :, queries] = tile_largest, tile_sums
-        product = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
-        flat_out[tile] = product.div_(tile_sums.transpose(1, 2))
-    return out.copy_(flat_out.view(v.shape)), largest, sums
+        weights, shift = logits.tile(tile), largest[heads, :, queries]
+        torch.amax(weights, 1, keepdim=True, out=shift)
+        weights.sub_(shift.clamp_(min=finfo.min)).exp2_()
+        torch.sum(weights, 1, keepdim=True, out=sums[heads, :, queries])
+        flat_out[tile] = torch.bmm(weights.to(v.dtype).transpose(1, 2), values[heads])
+    # A query whose keys are all masked gets weights of 0, not 0 / 0.
+    sums.clamp_(min=finfo.tiny)
+    torch.div(flat_out.view(v.shape), sums.view(*v.shape[:3], 1), out=out)
+    return out, largest, sums
 
 
 @_forward.register_fake
@@ -222,9 +230,10 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, strength: Tensor, p
     grad_out, values = (grad.flatten(0, 1) / sums.transpose(1, 2)).to(v.dtype), v.flatten(0, 1)
     gradients = _gradients(grad, q, k, v, strength, precision, height, width, max_offset, mask,
                            out, largest, sums)
-    grad_q, grad_k, grad_v, grad_strength, grad_precision = (t.flatten(0, 1) for t in gradients)
+    grad_q, grad_k, grad_v = (t.flatten(0, 1) for t in gradients[:3])
     # Per query, the mean of the weights' gradient under the weights.
     mean = (grad * out).sum(-1, dtype=strength.dtype).view_as(sums) / sums
+    by_row, by_col = torch.empty_like(logits.rows), torch.empty_like(logits.cols)
     for tile in tiles(*values.shape[:2]):
         heads, queries = tile
         # Sums over the queries: a head's first block overwrites what was in memory.
@@ -234,12 +243,12 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, strength: Tensor, p
         change = torch.bmm(values[heads], grad_out[tile].transpose(1, 2)).to(strength.dtype)
         change.sub_(mean[heads, :, queries]).mul_(weights)
         del weights  # as large as a tile
-        patches = logits.patch_queries(tile)
-        grad_strength[heads, patches], grad_precision[heads, patches] = \
-            logits.gaussian_gradients(change, tile)
+        logits.factor_gradients(change, tile, by_row, by_col)
         change = change.to(q.dtype)
         grad_q[tile] = scaled_product(change.transpose(1, 2), logits.k[heads], logits.scale)
         grad_k[heads].baddbmm_(change, logits.q[tile], beta=beta, alpha=logits.scale)
+    for gradient, value in zip(gradients[3:], logits.gaussian_gradients(by_row, by_col)):
+        gradient.copy_(value.view_as(gradient))
     return gradients
 
 
