@@ -69,9 +69,9 @@ def tiles(num_heads: int, num_tokens: int) -> Iterator[Tile]:
     """Cut (G, N, N) logits into (heads, queries): whole heads, at least one for each thread; where
     these are too large, a block of the queries of one head for each thread."""
     threads = torch.get_num_threads()
-    elements = ELEMENTS_PER_THREAD * threads
-    whole_heads = 2 * elements // num_tokens ** 2  # fewer, longer tiles are worth twice the cache
-    if whole_heads >= threads:
+    elements, head = ELEMENTS_PER_THREAD * threads, num_tokens ** 2
+    if threads * head <= 2 * elements:  # one whole head for each thread is worth twice the cache
+        whole_heads = elements // 2 // head  # the backward pass holds three tiles at once
         heads = even_size(num_heads, whole_heads // threads * threads, threads)
         queries = num_tokens
     else:
@@ -194,9 +194,10 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, precision: Tenso
              mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Attention (B, H, N, d); per query the largest logit (G, 1, N) and the softmax's sum with it
     subtracted. Not one logarithm of the sum: beside a large logit it would be rounded away."""
+    # What stays is allocated before what is freed, or the heap keeps a hole below it.
+    out, largest, sums = _outputs(q, k, v, strength, precision, height, width, max_offset, mask)
     gaussian = Gaussian(strength, precision, (height, width), max_offset)
     logits, values = TiledLogits(q, k, gaussian, mask), v.flatten(0, 1)
-    out, largest, sums = _outputs(q, k, v, strength, precision, height, width, max_offset, mask)
     flat_out = torch.empty_like(values)
     finfo = torch.finfo(sums.dtype)
     for tile in tiles(*values.shape[:2]):
@@ -225,11 +226,11 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, strength: Tensor, p
               height: int, width: int, max_offset: float, mask: Tensor | None, out: Tensor,
               largest: Tensor, sums: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, strength and precision."""
+    gradients = _gradients(grad, q, k, v, strength, precision, height, width, max_offset, mask,
+                           out, largest, sums)
     logits = TiledLogits(q, k, Gaussian(strength, precision, (height, width), max_offset), mask)
     # The softmax's division by the sums, done once for each query.
     grad_out, values = (grad.flatten(0, 1) / sums.transpose(1, 2)).to(v.dtype), v.flatten(0, 1)
-    gradients = _gradients(grad, q, k, v, strength, precision, height, width, max_offset, mask,
-                           out, largest, sums)
     grad_q, grad_k, grad_v = (t.flatten(0, 1) for t in gradients[:3])
     # Per query, the mean of the weights' gradient under the weights.
     mean = (grad * out).sum(-1, dtype=strength.dtype).view_as(sums) / sums

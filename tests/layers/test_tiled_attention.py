@@ -119,9 +119,9 @@ def test_large_logits_neither_overflow_nor_vanish():
 
 @pytest.mark.parametrize('threads, heads, tokens, elements, expected', [
     (1, 6, 1025, 2 ** 18, (1, 224)), (2, 6, 1025, 2 ** 18, (2, 224)),
-    (2, 24, 197, 2 ** 18, (24, 197)), (2, 24, 197, 2 ** 17, (12, 197)),
+    (2, 24, 197, 2 ** 18, (6, 197)), (2, 24, 197, 2 ** 19, (12, 197)),
     (2, 6, 577, 2 ** 18, (2, 577)), (2, 6, 785, 2 ** 18, (2, 288)),
-    (2, 24, 197, 2 ** 20, (24, 197)), (1, 5, 64, 10 ** 4, (3, 64)), (1, 2, 50, 1, (1, 32)),
+    (2, 24, 197, 2 ** 20, (24, 197)), (1, 5, 64, 25 * 10 ** 3, (3, 64)), (1, 5, 64, 10 ** 4, (1, 64)), (1, 2, 50, 1, (1, 32)),
     (3, 7, 1, 100, (7, 1)), (8, 3, 1025, 2 ** 18, (3, 544))])
 def test_tiles_cover_each_logit_once(threads, heads, tokens, elements, expected, monkeypatch):
     monkeypatch.setattr(tiled, 'ELEMENTS_PER_THREAD', elements)
