@@ -1,6 +1,8 @@
 """tools/knn.py, tools/linear_probe.py and tools/dense_retrieval.py as a user runs them."""
 import json
 
+import cv2
+import numpy as np
 import pytest
 import timm
 import torch
@@ -8,6 +10,7 @@ from tiny_locat_configs import BACKBONE, CLASSIFIER
 from tiny_runs import load_tool, mistake, run
 
 from locat_mmseg.analysis.timm_models import load_timm
+from locat_mmseg.openmmlab.backbones import LocAtViT
 
 KNN, LINEAR, DENSE = (load_tool(name).main for name in ('knn', 'linear_probe', 'dense_retrieval'))
 pytestmark = pytest.mark.usefixtures('clean_process')
@@ -102,6 +105,7 @@ def test_dense_retrieval_of_a_checkpoint_of_another_backbone(trained, tmp_path):
     (['a.pth', '--timm', 'resnet10t'], '--timm resnet10t takes its weights from --weights FILE'),
     (['--timm', 'resnet1', '--weights', 'random'], "'resnet1' is no model of timm"),
     (['--timm', 'resnet10t', '--weights', 'a.pth'], 'weights a.pth cannot be read'),
+    (['.'], 'checkpoint . is a folder: give the path of a file in it'),
     (['--num-train', '9'], '9 images of 8: expected from 1 to 8'),
     (['-k', '9'], 'k=9 neighbours of 8 stored features: k must be from 1 to 8'),
     (['--cfg-options', 'train_dataloader.dataset.data_root=gone'],
@@ -133,6 +137,53 @@ def test_models_that_are_not_saved(classifier, argv, reason):
 @pytest.mark.filterwarnings('ignore:neither a checkpoint')
 def test_mistakes_with_segmentors(segmentor, argv, reason):
     assert reason in mistake(DENSE, segmentor, *FAST, *argv)
+
+
+@pytest.mark.parametrize('tool, argv, reason', [
+    (KNN, ['-k', '3', '-3'], 'argument -k: -3: expected a whole number from 1'),
+    (KNN, ['--img-size', '0'], 'argument --img-size: 0: expected a whole number from 1'),
+    (KNN, ['--temperature', 'nan'], 'argument --temperature: nan: expected a number above 0'),
+    (LINEAR, ['--batch-size', '0'], 'argument --batch-size: 0: expected a whole number from 1'),
+    (LINEAR, ['--l2', '0.1', 'inf'], 'argument --l2: inf: expected a number above 0'),
+    (LINEAR, ['--workers', '-1'], 'argument --workers: -1: expected a whole number from 0'),
+    (DENSE, ['--num-train', '0'], 'argument --num-train: 0: expected a whole number from 1'),
+    (DENSE, ['--memory-size', '1.5'], 'argument --memory-size: 1.5: expected a whole number'),
+    (DENSE, ['--temperature', '0'], 'argument --temperature: 0: expected a number above 0')])
+def test_numbers_that_mean_nothing(tool, argv, reason, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        run(tool, 'a.py', *argv)
+    assert reason in capsys.readouterr().err
+
+
+def test_results_that_could_not_be_written(classifier, tmp_path):
+    assert 'is a folder: give the name of a file' in mistake(KNN, classifier, '--out', tmp_path)
+    (tmp_path / 'a').touch()
+    assert 'a/b.json cannot be written, a is' in mistake(KNN, classifier, '--out', 'a/b.json')
+
+
+@pytest.mark.filterwarnings('ignore:neither a checkpoint')
+def test_features_of_a_training_that_diverged(classifier, segmentor, monkeypatch):
+    monkeypatch.setattr(LocAtViT, 'init_weights', lambda self: [
+        torch.nn.init.constant_(p, float('nan')) for p in self.parameters()])
+    for argv in ((KNN, classifier, '-k', 3), (LINEAR, classifier), (DENSE, segmentor)):
+        assert 'numbers that are not finite' in mistake(*argv, *FAST)
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+@pytest.mark.filterwarnings('ignore:neither a checkpoint')
+def test_label_maps_and_images_that_are_wrong(segmentor, segmentation_data, split):
+    label = next((segmentation_data / 'annotations' / split).iterdir())
+    image = next((segmentation_data / 'images' / split).iterdir())
+    whole, size = label.read_bytes(), cv2.imread(str(label)).shape[:2]
+    for content, reason in ((np.full(size, 7, np.uint8), 'has label 7, but allowed are the clas'),
+                            (np.zeros((*size, 3), np.uint8), f'has shape {(*size, 3)}'),
+                            (np.zeros((9, 8), np.uint8), 'is 9 x 8, but its image is')):
+        cv2.imwrite(str(label), content)
+        text = mistake(DENSE, segmentor, *FAST, '-k', 3)
+        assert str(label) in text and reason in text
+    label.write_bytes(whole)
+    image.write_bytes(b'broken')
+    assert f'cannot read {image}' in mistake(DENSE, segmentor, *FAST, '-k', 3)
 
 
 @pytest.mark.filterwarnings('ignore:neither a checkpoint')

@@ -56,6 +56,10 @@ def test_counts_that_cannot_be_drawn(folders, tmp_path, count):
         PACK, folders, tmp_path / 'pack.npz', '--train', count)
 
 
+def test_a_file_that_cannot_be_written(folders):
+    assert 'is a folder: give the name of a file' in mistake(PACK, folders, folders)
+
+
 def test_no_data_set(tmp_path):
     assert re.search('holds none of train/, cifar-10-batches-py/ and cifar-100-python/',
                      mistake(PACK, tmp_path, tmp_path / 'pack.npz'))

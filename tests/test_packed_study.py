@@ -46,6 +46,8 @@ def test_conditions_and_seeds(data, tmp_path, capsys):
 @pytest.mark.parametrize('argv, reason', [
     ([*SHORT, '--epochs', 0], '0 warm-up epochs of 0 epochs: expected fewer'),
     ([*SHORT, '--points', 0], 'points=0'),
+    ([*SHORT, '--lr', 'nan'], 'learning rate nan: expected positive numbers'),
+    ([*SHORT, '--work-dir', __file__], 'is a file: name another folder'),
     ([*SHORT, '--batch-size', 25], '24 training images make no batch of 25'),
 ])
 def test_mistakes(argv, reason, data):
@@ -53,7 +55,14 @@ def test_mistakes(argv, reason, data):
 
 
 def test_no_packed_file(data, tmp_path):
-    assert 'No such file' in mistake(STUDY, 'protocols', 'gone.npz', *SHORT)
+    assert 'gone.npz is no packed data set, or not all of one: make one with tools/pack_cifar' \
+        in mistake(STUDY, 'protocols', 'gone.npz', *SHORT)
+
+
+def test_no_number_of_minutes(data, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        run(STUDY, 'protocols', data, '--minutes', 'nan')
+    assert '--minutes nan: expected a number from 0' in capsys.readouterr().err
 
 
 def test_runs_without_openmmlab_and_matplotlib(data):

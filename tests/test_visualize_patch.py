@@ -2,7 +2,10 @@
 import cv2
 import numpy as np
 import pytest
+import torch
 from tiny_runs import load_tool, mistake, run
+
+from locat_mmseg.openmmlab.backbones import LocAtViT
 
 VISUALIZE = load_tool('visualize_patch')
 pytestmark = [pytest.mark.usefixtures('clean_process'),
@@ -40,6 +43,23 @@ def test_locat_beside_plain(segmentation_config, image, tmp_path, monkeypatch):
     np.testing.assert_array_equal(drawn['similarity.png'][0], expected)
 
 
+def test_two_checkpoints_of_one_config(segmentation_config, image, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(VISUALIZE, 'save_patch_picture', lambda path, *args: drawn.update(
+        {path.name: args[2]}))
+    config = segmentation_config(LOCAT.format(True, 1))
+    torch.manual_seed(0)
+    for name in ('a.pth', 'b.pth'):
+        backbone = LocAtViT(dict(embed_dims=24, num_layers=1, num_heads=3, mlp_ratio=2),
+                            img_size=32, patch_size=8)
+        torch.save(backbone.state_dict(), tmp_path / name)
+    run(VISUALIZE.main, config, 'a.pth', '--image', image, '--beside', config, 'b.pth',
+        '--img-size', 32)
+    (left, a), (right, b) = drawn['attention.png'].items()
+    assert left.endswith('a.pth, left') and right.endswith('b.pth, right')
+    assert not torch.equal(a[0], b[0])
+
+
 def test_picture_files_of_a_timm_model(segmentation_config, image, tmp_path):
     run(VISUALIZE.main, segmentation_config(), '--timm', 'vit_tiny_patch16_224', '--weights',
         'random', '--image', image, '--img-size', 48, '--maps', 'similarity', '--out-dir', 'out')
@@ -49,6 +69,7 @@ def test_picture_files_of_a_timm_model(segmentation_config, image, tmp_path):
 
 @pytest.mark.parametrize('argv, reason', [
     (['--patch', '4', '0'], 'patch (4, 0) lies outside of the 4 x 4 patches'),
+    (['--out-dir', __file__], 'is a file: name another folder'),
     (['--image', 'gone.png'], 'gone.png does not exist or is no image'),
     (['--image', __file__], 'does not exist or is no image'),
     (['--timm', 'resnet10t', '--weights', 'random', '--maps', 'attention'],

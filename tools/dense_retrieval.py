@@ -18,6 +18,7 @@ from locat_mmseg.openmmlab.frozen_data import segmentation_loaders
 from locat_mmseg.openmmlab.frozen_segmentation import evaluate_dense_retrieval
 from locat_mmseg.openmmlab.frozen_tools import (Loaders, load_frozen_backbone,
                                                 make_evaluation_parser, run_evaluation)
+from locat_mmseg.openmmlab.model_arguments import positive, positive_real
 
 
 def image_size(values: Sequence[int]) -> tuple[int, int] | None:
@@ -43,16 +44,16 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> tuple[dict, dict, Loaders
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = make_evaluation_parser(__doc__)
-    parser.add_argument('--memory-size', type=int, metavar='N', help='the most patches to hold, '
-                        'chosen in favour of rare classes; by default all')
+    parser.add_argument('--memory-size', type=positive, metavar='N', help='the most patches to '
+                        'hold, chosen in favour of rare classes; by default all')
     parser.add_argument('--img-size', type=int, nargs='+', default=[224], metavar='N',
                         help='side, or height and width, that images are resized to; 0: as they '
                         'are, one by one (default: 224)')
     parser.add_argument('--stage', type=int, metavar='I', help='block or stage whose output is '
                         'read, from 0; by default the last, of a pyramid such as Swin the last '
                         'but one')
-    parser.add_argument('-k', type=int, default=30, help='neighbours')
-    parser.add_argument('--temperature', type=float, default=0.02,
+    parser.add_argument('-k', type=positive, default=30, help='neighbours')
+    parser.add_argument('--temperature', type=positive_real, default=0.02,
                         help='of their weights, softmax(cosine / temperature)')
     run_evaluation(parser, __file__, evaluate, argv)
 

@@ -19,6 +19,7 @@ from locat_mmseg.openmmlab.frozen_classification import evaluate_linear, extract
 from locat_mmseg.openmmlab.frozen_data import classification_loaders, with_progress
 from locat_mmseg.openmmlab.frozen_tools import (Loaders, load_frozen_backbone,
                                                 make_evaluation_parser, run_evaluation)
+from locat_mmseg.openmmlab.model_arguments import positive, positive_real
 
 
 def evaluate(args: argparse.Namespace, cfg: Config) -> tuple[dict, dict, Loaders]:
@@ -49,8 +50,8 @@ def check_target(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = make_evaluation_parser(__doc__)
-    parser.add_argument('--img-size', type=int, metavar='N', help='resize images to N x N')
-    parser.add_argument('--l2', type=float, nargs='+', default=[1e-4, 1e-3, 1e-2, 1e-1],
+    parser.add_argument('--img-size', type=positive, metavar='N', help='resize images to N x N')
+    parser.add_argument('--l2', type=positive_real, nargs='+', default=[1e-4, 1e-3, 1e-2, 1e-1],
                         help='penalties on the squared weights to choose from')
     parser.add_argument('--save-model', metavar='FILE', help='write the timm model with the probe '
                         'as its classifier (.safetensors): --weights FILE of other tools')

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets import CIFAR10, CIFAR100, ImageFolder
 
 from locat_mmseg.analysis.packed_images import write_packed
+from locat_mmseg.analysis.run_record import check_target
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 
 SPLITS = ('train', 'test')
@@ -79,6 +80,7 @@ def pack(source: Path, out: Path, counts: dict[str, int | None]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
+        check_target(args.out)
         pack(args.source, args.out, dict(train=args.train, test=args.test))
 
 

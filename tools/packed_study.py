@@ -25,6 +25,7 @@ from locat_mmseg.analysis.compact_vit import ARCHITECTURES
 from locat_mmseg.analysis.packed_study import PRESETS, PackedStudy, Settings, conditions_of
 from locat_mmseg.analysis.packed_study_table import study_table
 from locat_mmseg.analysis.protocol_training import PROTOCOLS, Recipe
+from locat_mmseg.analysis.run_record import check_target
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -58,6 +59,8 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     has_gpu = torch.cuda.is_available()
     if args.device == 'cuda' and not has_gpu:
         parser.error('--device cuda: torch sees no GPU here')
+    if not args.minutes >= 0:  # nan is not, either
+        parser.error(f'--minutes {args.minutes}: expected a number from 0')
     args.device = args.device or ('cuda' if has_gpu else 'cpu')
     return args
 
@@ -77,6 +80,7 @@ def open_study(args: argparse.Namespace) -> PackedStudy:
         f'{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads'
     facts = dict(command=shlex.join(sys.argv), machine=machine, minutes=args.minutes)
     work_dir = args.work_dir or Path(f'work_dirs/packed_study_{args.preset}')
+    check_target(work_dir / 'results.json')
     return PackedStudy(args.data, work_dir, settings, device,
                        device.type == 'cuda' and not args.no_compile, facts)
 

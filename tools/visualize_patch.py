@@ -18,6 +18,7 @@ from torch import Tensor
 from locat_mmseg.analysis.patch_attention import attention_maps
 from locat_mmseg.analysis.patch_pictures import save_patch_picture
 from locat_mmseg.analysis.patch_similarity import similarity_maps
+from locat_mmseg.analysis.run_record import check_target
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.frozen_tools import load_frozen_backbone, make_backbone_parser
 from locat_mmseg.openmmlab.launch import load_config
@@ -57,9 +58,14 @@ def model_lines(args: argparse.Namespace) -> list[argparse.Namespace]:
         **vars(args), 'config': config, 'checkpoint': checkpoint, 'cfg_options': {}, 'timm': None})]
 
 
-def name_of(args: argparse.Namespace) -> str:
-    """A model's name in the pictures; twins in other folders have configs of the same name."""
-    return args.timm or '/'.join(Path(args.config).with_suffix('').parts[-2:])
+def names_of(lines: Sequence[argparse.Namespace]) -> list[str]:
+    """Names of the models in the pictures; twins in other folders have configs of the same name,
+    and one config may have two checkpoints."""
+    names = [line.timm or '/'.join(Path(line.config).with_suffix('').parts[-2:]) for line in lines]
+    if len(set(names)) == len(names):
+        return names
+    return [f'{name} {Path(line.checkpoint or "").name or "init_cfg"}, {place}'
+            for name, line, place in zip(names, lines, ('left', 'right'))]
 
 
 def maps_of(args: argparse.Namespace, wanted: Sequence[str]
@@ -88,7 +94,9 @@ def maps_of(args: argparse.Namespace, wanted: Sequence[str]
 def draw(args: argparse.Namespace) -> None:
     """Write the pictures of one or two models."""
     folder = Path(args.out_dir or load_config(args).work_dir)
-    models = {name_of(line): maps_of(line, args.maps) for line in model_lines(args)}
+    check_target(folder / f'{ATTENTION}.png')
+    lines = model_lines(args)
+    models = {name: maps_of(line, args.maps) for name, line in zip(names_of(lines), lines)}
     _, shown, patch = next(iter(models.values()))
     for kind in args.maps:
         maps = {name: found[kind] for name, (found, _, _) in models.items()}

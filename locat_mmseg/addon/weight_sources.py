@@ -40,6 +40,10 @@ class UntrustedCheckpoint(ValueError):
     """A file that cannot be read without running code from it."""
 
 
+class UnreadableCheckpoint(ValueError):
+    """A file that is incomplete, or no checkpoint."""
+
+
 def read_weights(source: str, prefix: str | None = None, trust: bool = False) -> StateDict:
     """Weights of a backbone in timm's names, for `load_weights`, without OpenMMLab.
 
@@ -69,6 +73,7 @@ def read_source(source: str, map_location: Any = 'cpu', allowed: Allowed = (),
     Raises:
         FileNotFoundError: there is no such file.
         UntrustedCheckpoint: the file needs another class, and is not trusted.
+        UnreadableCheckpoint: it is broken, or something else.
         ValueError: timm or the hub has no such weights.
     """
     if source.startswith('timm:'):
@@ -79,24 +84,45 @@ def read_source(source: str, map_location: Any = 'cpu', allowed: Allowed = (),
 def read_file(path: str, map_location: Any = 'cpu', allowed: Allowed = (), trust: bool = False
               ) -> Any:
     """Read a local file; see `read_source`."""
+    if osp.isdir(path):
+        raise FileNotFoundError(f'{path} is a folder: name a file in it')
     if not osp.isfile(path):
         raise FileNotFoundError(f'{path} does not exist')
-    if path.endswith('.safetensors'):
-        named = isinstance(map_location, (str, torch.device))
-        return load_file(path, str(map_location) if named else 'cpu')
-    if trust or os.environ.get(TRUST_VARIABLE) == '1':
-        return torch.load(path, map_location, weights_only=False)
+    trust = trust or os.environ.get(TRUST_VARIABLE) == '1'
     try:
+        if path.endswith('.safetensors'):
+            named = isinstance(map_location, (str, torch.device))
+            return load_file(path, str(map_location) if named else 'cpu')
         with torch.serialization.safe_globals(list(allowed)):
-            return torch.load(path, map_location, weights_only=True)
-    except pickle.UnpicklingError as error:
-        if not looks_pickled(path):
-            raise
-        raise UntrustedCheckpoint(
-            f'{path} is refused: reading it would run code from the file{what_it_needs(error)}, '
-            'which could do anything to this machine. If you trust its author, write '
-            'trust_checkpoint=True in init_cfg; for load_from, --resume and other projects set '
-            f'{TRUST_VARIABLE}=1 in the environment') from error
+            return torch.load(path, map_location, weights_only=not trust)
+    except Exception as error:  # torch and safetensors raise whatever they stumble over
+        if isinstance(error, pickle.UnpicklingError) and not trust and looks_pickled(path):
+            raise UntrustedCheckpoint(refusal(path, what_it_needs(error), allowed)) from error
+        raise UnreadableCheckpoint(
+            f'checkpoint {path} cannot be read ({reason_of(error)}): it is incomplete, or not what '
+            f'{"safetensors" if path.endswith(".safetensors") else "torch.save"} writes; copy or '
+            'download it again') from error
+
+
+def refusal(path: str, needed: str, allowed: Allowed) -> str:
+    """The sentence that refuses a file which needs a class that is not ``allowed``."""
+    if needed.startswith('mmengine.') and not allowed:
+        return (f'{path} is the checkpoint of a training run, and only weights are read here: '
+                f'convert it by python tools/convert_weights.py {path} OUT.safetensors --to timm, '
+                'and give OUT.safetensors')
+    class_ = f' (it needs {needed})' if needed else ''
+    return (f'{path} is refused: reading it would run code from the file{class_}, which could do '
+            'anything to this machine. If you trust its author, write trust_checkpoint=True in '
+            'init_cfg; for tools, load_from, --resume and other projects set '
+            f'{TRUST_VARIABLE}=1 in the environment')
+
+
+def reason_of(error: Exception) -> str:
+    """What a library says of a file, short: the first sentence of its text."""
+    if isinstance(error, (pickle.UnpicklingError, KeyError)):
+        return 'no pickle'  # torch's text advises to switch its safety off
+    text = re.sub(r'^\[enforce fail at .*?\] \. ', '', str(error))
+    return re.split(r'\n|\. ', text)[0] or 'it ends too early'
 
 
 def looks_pickled(path: str) -> bool:
@@ -108,9 +134,9 @@ def looks_pickled(path: str) -> bool:
 
 
 def what_it_needs(error: pickle.UnpicklingError) -> str:
-    """The class or module that torch refused, for a sentence; '' if torch names none."""
+    """The class or module that torch refused; '' if torch names none."""
     match = re.search(r'GLOBAL (\S+) was not an allowed|module (\S+) is blocked', str(error))
-    return f' (it needs {match[1] or match[2]})' if match else ''
+    return (match[1] or match[2]) if match else ''
 
 
 def local_path(source: str) -> str:
@@ -188,7 +214,8 @@ def unwrap(content: Any, source: str) -> StateDict:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
             break
-    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+    if not isinstance(content, dict) or not content or not all(
+            isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()):
         raise ValueError(f'{source} holds no state dict: expected tensors by name, bare or '
                          f'under one of {WRAPPERS}')
     return {name.removeprefix('module.'): weight for name, weight in content.items()}
@@ -215,7 +242,8 @@ def select(state_dict: StateDict, prefix: str | None, source: str
     if not below:
         parts = sorted({name.partition('.')[0] + '.' for name in state_dict})
         raise ValueError(f"{source} has no keys below prefix='{prefix}'; its parts are: "
-                         f'{names(parts)}. Set init_cfg.prefix to one of them or to None')
+                         f'{names(parts)}. Set prefix (init_cfg.prefix, --prefix) to one of them '
+                         'or leave it out')
     if not prefix and all(name.startswith(PARTS) for name in below):
         part = TEACHER if any(name.startswith(TEACHER) for name in below) else 'backbone.'
         raise ValueError(f'{source} is a whole model; to load its backbone set '

@@ -109,8 +109,12 @@ def resample(model: nn.Module, name: str, source: Tensor, target: Tensor) -> Ten
         layer = model.get_submodule(name.rpartition('.')[0])
         return resize_rel_pos_bias_table(source, new_window_size=layer.window_size,
                                          new_bias_shape=tuple(target.shape))
-    if name == PATCH_EMBED and len(source) == len(target) and source.shape[1] == 3:
-        return adapt_input_conv(target.shape[1], source)
+    if name == PATCH_EMBED and len(source) == len(target):
+        if source.shape[1] == 3:
+            return adapt_input_conv(target.shape[1], source)
+        raise ValueError(f'the weights are for images of {source.shape[1]} channels, the model '
+                         f'takes {target.shape[1]}: only those for 3 are adapted to another '
+                         'number; set in_channels as in the pre-training, or name another file')
     raise ValueError(f'{name} has shape {tuple(source.shape)} in the file and '
                      f'{tuple(target.shape)} in the model: the weights are of another size of '
                      'model; set arch (or its widths) as in the pre-training')

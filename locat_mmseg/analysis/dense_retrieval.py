@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layers import Grid
-from .neighbors import nearest_neighbors
+from .neighbors import nearest_neighbors, vote_weights
 
 BLOCK = 16384  # rows that the memory allocates at a time
 QUERIES = 512  # patches that are looked up at a time
@@ -87,12 +87,12 @@ class PatchMemory:
             temperature: of the weights.
 
         Raises:
-            ValueError: if fewer than k patches are stored.
+            ValueError: if fewer than k patches are stored, or the temperature is not positive.
         """
         parts = []
         for queries in F.normalize(features, dim=1).split(QUERIES):
             similarities, positions = nearest_neighbors(queries, self._blocks(), k)
-            weights = (similarities / temperature).softmax(dim=1)
+            weights = vote_weights(similarities, temperature)
             parts.append(torch.einsum('qk,qkc->qc', weights, self._shares_at(positions)))
         return torch.cat(parts)
 

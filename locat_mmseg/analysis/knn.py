@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .neighbors import nearest_neighbors
+from .neighbors import nearest_neighbors, vote_weights
 
 QUERIES = 1024  # at a time: bounds the memory for their neighbours
 
@@ -28,14 +28,12 @@ def knn_scores(queries: Tensor, features: Tensor, labels: Tensor, num_classes: i
     Raises:
         ValueError: if k or the temperature is out of range, or labels and features do not match.
     """
-    if temperature <= 0:
-        raise ValueError(f'temperature={temperature}: expected a positive number')
     check_labels(features, labels, num_classes)
     keys = F.normalize(features, dim=1)
     scores = queries.new_zeros(len(queries), num_classes)
     for part, votes in zip(F.normalize(queries, dim=1).split(QUERIES), scores.split(QUERIES)):
         similarities, positions = nearest_neighbors(part, [keys], k)
-        votes.scatter_add_(1, labels[positions], (similarities / temperature).softmax(dim=1))
+        votes.scatter_add_(1, labels[positions], vote_weights(similarities, temperature))
     return scores
 
 

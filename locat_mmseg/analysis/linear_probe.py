@@ -5,6 +5,7 @@ the convex problem is minimised by L-BFGS.
 
 Shape legend: M training features, C channels, K classes.
 """
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def fit_linear_probe(features: Tensor, labels: Tensor, num_classes: int, l2: flo
     Raises:
         ValueError: if the penalty is not positive, or labels and features do not match.
     """
-    if l2 <= 0:
+    if not 0 < l2 < math.inf:
         raise ValueError(f'l2={l2}: expected a positive number; without a penalty separable '
                          'classes have no optimum')
     check_labels(features, labels, num_classes)

@@ -31,6 +31,9 @@ def nearest_neighbors(queries: Tensor, blocks: Iterable[Tensor], k: int) -> tupl
     Raises:
         ValueError: if there are fewer than k keys.
     """
+    blocks = list(blocks)
+    stored = sum(map(len, blocks))
+    check_neighbors(k, stored)
     search = {'faiss': search_faiss, 'torch': search_torch}[search_backend(queries.device)]
     best = queries.new_empty(len(queries), 0)
     positions = torch.empty(len(queries), 0, dtype=torch.long, device=queries.device)
@@ -40,10 +43,31 @@ def nearest_neighbors(queries: Tensor, blocks: Iterable[Tensor], k: int) -> tupl
         best, positions = keep_best(torch.cat([best, found.to(best)], dim=1),
                                     torch.cat([positions, where + start], dim=1), k)
         start += len(block)
-    if not 1 <= k <= start:
-        raise ValueError(f'k={k} neighbours of {start} stored features: k must be from 1 to '
-                         f'{start}; lower it, or store more')
     return best, positions
+
+
+def check_neighbors(k: int, stored: int) -> None:
+    """Refuse a number of neighbours that is not to be had.
+
+    Raises:
+        ValueError: naming how many features are stored.
+    """
+    if not stored:
+        raise ValueError('no features are stored: give images with labels that are not all void')
+    if not 1 <= k <= stored:
+        raise ValueError(f'k={k} neighbours of {stored} stored features: k must be from 1 to '
+                         f'{stored}; lower it, or store more')
+
+
+def vote_weights(similarities: Tensor, temperature: float) -> Tensor:
+    """Weights (Q, k) of neighbours, softmax(similarity / temperature).
+
+    Raises:
+        ValueError: if the temperature is not positive.
+    """
+    if not temperature > 0:  # nan is not, either
+        raise ValueError(f'temperature={temperature}: expected a positive number')
+    return (similarities / temperature).softmax(dim=1)
 
 
 def search_faiss(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:

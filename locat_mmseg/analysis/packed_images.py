@@ -4,6 +4,7 @@ A packed file is a NumPy archive without pickled objects: for each split ``SPLIT
 (N, H, W, 3), RGB bytes, and ``SPLIT_labels`` (N,), and the names of the ``classes``. Images are
 stored as differences between neighbouring rows, columns and channels, which halves CIFAR.
 """
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +58,9 @@ def read_packed(path: str | Path, split: str) -> PackedSplit:
     Raises:
         ValueError: The file is no packed data set or has no such split.
     """
+    if not zipfile.is_zipfile(path):  # NumPy would ask to unpickle it
+        raise ValueError(f'{path} is no packed data set, or not all of one: make one with '
+                         'tools/pack_cifar.py')
     with np.load(path) as archive:
         names = [name.removesuffix('_images') for name in archive if name.endswith('_images')]
         if 'classes' not in archive or not names:

@@ -71,7 +71,7 @@ class Recipe:
         if not 0 <= self.warmup_epochs < self.epochs:
             raise ValueError(f'{self.warmup_epochs} warm-up epochs of {self.epochs} epochs: '
                              'expected fewer, and none is negative; give both')
-        if self.batch_size < 1 or self.lr <= 0:
+        if self.batch_size < 1 or not 0 < self.lr < math.inf:
             raise ValueError(f'batch size {self.batch_size} and learning rate {self.lr}: expected '
                              'positive numbers')
 

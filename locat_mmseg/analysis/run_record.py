@@ -20,6 +20,19 @@ def write_whole(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def check_target(path: Path) -> None:
+    """Refuse a place where no file can be written, before what is to be written is computed.
+
+    Raises:
+        ValueError: it is a folder, or inside a file.
+    """
+    if path.is_dir():
+        raise ValueError(f'{path} is a folder: give the name of a file')
+    for folder in path.parents:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f'{path} cannot be written, {folder} is a file: name another folder')
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write content as JSON, whole or not at all."""
     write_whole(path, json.dumps(content, indent=2) + '\n')

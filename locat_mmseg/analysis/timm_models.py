@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..addon import add_gaug, load_weights, read_weights
 from ..addon.foreign_weights import StateDict
 from ..addon.timm_names import check_timm_name
+from ..addon.weight_sources import UnreadableCheckpoint, UntrustedCheckpoint
 from .picture_model import PictureModel
 
 PRETRAINED, RANDOM = 'pretrained', 'random'
@@ -95,6 +96,8 @@ def read_named(weights: str) -> StateDict:
     """
     try:
         return read_weights(weights)
+    except (UntrustedCheckpoint, UnreadableCheckpoint):
+        raise
     except Exception as error:  # no such file, no network, or broken in any way
         raise ValueError(f'weights {weights} cannot be read ({type(error).__name__}: {error}); '
                          f'expected a file in the names of timm, {PRETRAINED!r} or {RANDOM!r}'

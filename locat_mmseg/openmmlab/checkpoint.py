@@ -11,9 +11,11 @@ from mmengine.runner import CheckpointLoader
 from torch import Size
 
 from ..addon.foreign_weights import StateDict
-from ..addon.weight_sources import UntrustedCheckpoint, select, unwrap
+from ..addon.weight_sources import UnreadableCheckpoint, UntrustedCheckpoint, select, unwrap
 from ..addon.weights import LoadReport, load_weights, names
 from .checkpoint_loader import trusting
+
+REMEDY = 'Name an existing file, timm:NAME or hf-hub:OWNER/NAME'
 
 
 def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = None,
@@ -33,8 +35,7 @@ def load_backbone(backbone: BaseModule, checkpoint: str, prefix: str | None = No
     Raises:
         ValueError: if the file can't be read, holds nothing under ``prefix``, or does not fit.
     """
-    remedy = 'Name an existing file, timm:NAME or hf-hub:OWNER/NAME with --cfg-options ' \
-             'model.backbone.init_cfg.checkpoint=FILE'
+    remedy = f'{REMEDY} with --cfg-options model.backbone.init_cfg.checkpoint=FILE'
     if backbone.frozen_stages < 0:
         remedy += ', or train from scratch with --cfg-options model.backbone.init_cfg=None'
     state_dict, outside = select(
@@ -80,7 +81,7 @@ def check_own(own: dict[str, Size], weights: StateDict, checkpoint: str, strict:
 
 
 def read_state_dict(checkpoint: str, map_location: str = 'cpu', trust: bool = False,
-                    remedy: str = '') -> StateDict:
+                    remedy: str = REMEDY) -> StateDict:
     """The state dict of a checkpoint, as it is named there; see `unwrap`.
 
     Raises:
@@ -92,7 +93,9 @@ def read_state_dict(checkpoint: str, map_location: str = 'cpu', trust: bool = Fa
             content = CheckpointLoader.load_checkpoint(checkpoint, map_location, logger='current')
     except UntrustedCheckpoint:
         raise
-    except Exception as error:  # no such file, no network, or broken in any way
-        sentence = f'pre-trained weights {checkpoint} cannot be read ({error}). {remedy}'
-        raise ValueError(sentence.rstrip()) from error
+    except UnreadableCheckpoint as error:
+        raise ValueError(f'{error}. {remedy}') from error
+    except Exception as error:  # no such file or no network
+        raise ValueError(f'pre-trained weights {checkpoint} cannot be read ({error}). {remedy}'
+                         ) from error
     return unwrap(content, checkpoint)

@@ -101,5 +101,7 @@ def check_suffix(path: str, suffix: str) -> None:
     """Refuse another kind of file, and a folder that does not exist."""
     if not path.endswith(suffix):
         raise UserError(f'{path} would be written as {suffix}: give it a name ending in {suffix}')
+    if Path(path).is_dir():
+        raise UserError(f'{path} is a folder: give the name of a file')
     if not Path(path).absolute().parent.is_dir():
         raise UserError(f'the folder of {path} does not exist: make it first')

@@ -71,26 +71,37 @@ class FrozenBackbone(nn.Module):
         """Features (B, C) that a classifier would see, and the data samples of a batch.
 
         Raises:
-            ValueError: if the backbone gives tokens and there is no neck to pool them.
+            ValueError: if the backbone gives tokens and there is no neck to pool them, or numbers
+                that are not finite.
         """
         data = self.preprocessor(batch, False)
+        pooled = self._pool(data['inputs'])
+        check_finite(pooled)
+        return pooled, data['data_samples']
+
+    def _pool(self, images: Tensor) -> Tensor:
         if self.backbone is self.timm_model:
-            with fixed_size_errors(self.backbone, data['inputs']):
-                pooled = features.pooled_features(self.backbone, data['inputs'])
-            return pooled, data['data_samples']
-        outputs = self.backbone(data['inputs'])
+            with fixed_size_errors(self.backbone, images):
+                return features.pooled_features(self.backbone, images)
+        outputs = self.backbone(images)
         pooled = (outputs if self.neck is None else self.neck(outputs))[-1]
         if pooled.ndim == 3:
             raise ValueError(f'the backbone gives tokens of shape {tuple(pooled.shape)}, and the '
                              "config has no neck that pools them: add neck=dict(type='PRRPool', "
                              '...), with refine=False for a plain class token')
-        return pooled.flatten(2).mean(-1) if pooled.ndim == 4 else pooled, data['data_samples']
+        return pooled.flatten(2).mean(-1) if pooled.ndim == 4 else pooled
 
     @torch.no_grad()
     def patch_maps(self, batch: dict) -> tuple[Tensor, list]:
-        """Maps (B, C, h, w) of the patches, and the data samples of a batch."""
+        """Maps (B, C, h, w) of the patches, and the data samples of a batch.
+
+        Raises:
+            ValueError: if they hold numbers that are not finite.
+        """
         data = self.preprocessor(batch, False)
-        return self._map(data['inputs']), data['data_samples']
+        maps = self._map(data['inputs'])
+        check_finite(maps)
+        return maps, data['data_samples']
 
     @torch.no_grad()
     def _map(self, images: Tensor) -> Tensor:
@@ -98,6 +109,17 @@ class FrozenBackbone(nn.Module):
             with fixed_size_errors(self.timm_model, images):
                 return features.patch_features(self.timm_model, images, self.stage)
         return self.backbone(images)[-1 if self.stage is None else self.stage]
+
+
+def check_finite(numbers: Tensor) -> None:
+    """Refuse features that no neighbour and no probe can be found for.
+
+    Raises:
+        ValueError: if one of them is infinite or not a number.
+    """
+    if not numbers.isfinite().all():
+        raise ValueError('the features of the backbone hold numbers that are not finite: expected '
+                         'weights of a training that has not diverged; take another checkpoint')
 
 
 @contextmanager

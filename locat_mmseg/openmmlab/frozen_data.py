@@ -6,6 +6,7 @@ or, where there is none, ``val_dataloader``; neither is augmented.
 import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import chain
 
 import torch
 from mmengine.config import Config
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from .config_data import build_dataset, test_loader_name, test_pipeline, type_of
 from .errors import UserError
+from .label_checks import guard_loaders, plain_datasets
 from .preflight import check_data
 
 Size = Sequence[int]
@@ -93,6 +95,9 @@ def build_loaders(cfg: Config, train_pipeline: list[dict], test_pipeline: list[d
     pipelines = (train_pipeline, test_pipeline)
     datasets = [build_dataset(cfg[name].dataset, name, pipeline)
                 for name, pipeline in zip(names, pipelines)]
+    for dataset in chain(*map(plain_datasets, datasets)):
+        if hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
+            guard_loaders(dataset.pipeline)
     classes = [dataset.metainfo.get('classes') for dataset in datasets]
     if classes[0] != classes[1]:
         raise UserError(f'{names[0]} and {names[1]} have different classes ({classes[0]}; '

@@ -11,6 +11,7 @@ from ..analysis.dense_retrieval import DenseRetrieval
 from .errors import UserError
 from .frozen_backbone import FrozenBackbone
 from .frozen_data import dataset_of, with_progress
+from .label_checks import check_labels
 
 
 def evaluate_dense_retrieval(backbone: FrozenBackbone, train: DataLoader, test: DataLoader,
@@ -43,12 +44,13 @@ def evaluate_dense_retrieval(backbone: FrozenBackbone, train: DataLoader, test: 
     retrieval = DenseRetrieval(len(classes), len(train.dataset), memory_size, void, seed)
     for batch in with_progress(train, 'memorising'):
         for features, sample in zip(*backbone.patch_maps(batch)):
-            retrieval.memorize(features, label_map_of(sample).to(features.device), stride)
+            truth = label_map_of(sample, len(classes), void)
+            retrieval.memorize(features, truth.to(features.device), stride)
     metric = IoUMetric(iou_metrics=['mIoU'], ignore_index=void)
     metric.dataset_meta = dataset.metainfo
     for batch in with_progress(test, 'segmenting'):
         for features, sample in zip(*backbone.patch_maps(batch)):
-            truth = label_map_of(sample)
+            truth = label_map_of(sample, len(classes), void)
             labels = retrieval.segment(features, sample.img_shape, stride, tuple(truth.shape), k,
                                        temperature)
             metric.process({}, [dict(pred_sem_seg=dict(data=labels),
@@ -57,16 +59,18 @@ def evaluate_dense_retrieval(backbone: FrozenBackbone, train: DataLoader, test: 
             'memory_mib': round(retrieval.memory.num_bytes / 2 ** 20, 1)}
 
 
-def label_map_of(sample: SegDataSample) -> Tensor:
+def label_map_of(sample: SegDataSample, num_classes: int, void: int) -> Tensor:
     """The label map (H, W) of a data sample.
 
     Raises:
-        UserError: if it has none.
+        UserError: if it has none, or a label that is neither a class nor void.
     """
     if 'gt_sem_seg' not in sample:
         raise UserError('an image has no label map: dense retrieval takes a segmentation config '
                         'with LoadAnnotations in its test pipeline')
-    return sample.gt_sem_seg.data[0]
+    labels = sample.gt_sem_seg.data[0]
+    check_labels(labels, num_classes, void, sample)
+    return labels
 
 
 def score(metric: IoUMetric, classes: Sequence[str]) -> dict[str, object]:

@@ -8,13 +8,13 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from torch.utils.data import DataLoader
 
-from ..analysis.run_record import Record
+from ..analysis.run_record import Record, check_target
 from ..analysis.timm_models import PRETRAINED
 from .errors import UserError, one_sentence_errors
 from .frozen_backbone import FrozenBackbone, from_config, from_timm
 from .frozen_data import dataset_of
 from .launch import check_checkpoint, load_config, make_config_parser
-from .model_arguments import add_timm_arguments
+from .model_arguments import add_timm_arguments, natural, positive
 
 Loaders = tuple[DataLoader, DataLoader]
 Evaluation = Callable[[argparse.Namespace, Config], tuple[dict, dict, Loaders]]
@@ -35,11 +35,12 @@ def make_backbone_parser(description: str) -> argparse.ArgumentParser:
 def make_evaluation_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the arguments that the evaluations have."""
     parser = make_backbone_parser(description)
-    parser.add_argument('--num-train', type=int, metavar='N', help='use N training images, drawn '
-                        'at random; by default all')
-    parser.add_argument('--num-test', type=int, metavar='N', help='use N test images')
-    parser.add_argument('--batch-size', type=int, default=32, metavar='N')
-    parser.add_argument('--workers', type=int, default=2, metavar='N',
+    parser.add_argument('--num-train', type=positive, metavar='N', help='use N training images, '
+                        'drawn at random; by default all')
+    parser.add_argument('--num-test', type=positive, metavar='N', help='use N test images')
+    parser.add_argument('--batch-size', type=positive, default=32, metavar='N',
+                        help='images at once')
+    parser.add_argument('--workers', type=natural, default=2, metavar='N',
                         help='processes that read images')
     parser.add_argument('--out', metavar='FILE', help='JSON result; by default in the work dir, '
                         'named after the tool')
@@ -60,8 +61,9 @@ def run_evaluation(parser: argparse.ArgumentParser, tool: str, evaluate: Evaluat
         record = Record(tool, argv)
         args = parser.parse_args(record.words)
         cfg = load_config(args)
-        results, settings, loaders = evaluate(args, cfg)
         path = Path(args.out or Path(cfg.work_dir) / f'{Path(tool).stem}.json')
+        check_target(path)
+        results, settings, loaders = evaluate(args, cfg)
         record.write(
             path, get_device(), results=results, settings=settings, model=model_named(args),
             seed=args.seed,

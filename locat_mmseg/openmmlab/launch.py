@@ -157,6 +157,8 @@ def check_checkpoint(path: str) -> str:
     Raises:
         UserError: It is a local path where no file is.
     """
+    if osp.isdir(osp.expanduser(path)):
+        raise UserError(f'checkpoint {path} is a folder: give the path of a file in it')
     if '://' not in path and not path.startswith(REMOTE) and not osp.isfile(osp.expanduser(path)):
         raise UserError(f'checkpoint {path} does not exist{_similar_file(path)}: give the path of '
                         'a .pth file')

@@ -1,9 +1,50 @@
 """Arguments that mean the same in every tool that has them: a timm model, its device, images."""
 import argparse
+import math
 
 import torch
 
 from ..analysis.timm_models import PRETRAINED, RANDOM
+
+
+def positive(text: str) -> int:
+    """Type of an argument that is a whole number from 1."""
+    return whole_number(text, 1)
+
+
+def natural(text: str) -> int:
+    """Type of an argument that is a whole number from 0."""
+    return whole_number(text, 0)
+
+
+def positive_real(text: str) -> float:
+    """Type of an argument that is a finite number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f'{text}: expected a number above 0')
+    return number
+
+
+def whole_number(text: str, least: int) -> int:
+    """A number of a command line.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none, or smaller than ``least``.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f'{text}: expected a whole number from {least}')
+    return number
 
 
 def add_timm_arguments(parser: argparse.ArgumentParser, several: bool = False) -> None:
@@ -25,7 +66,8 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """How many images are read, and how many at once."""
-    parser.add_argument('--limit', type=int, metavar='N', help='at most N images, evenly spaced')
-    parser.add_argument('--batch', type=int, default=32, metavar='N', help='images at once')
-    parser.add_argument('--workers', type=int, default=2, metavar='N',
+    parser.add_argument('--limit', type=positive, metavar='N',
+                        help='at most N images, evenly spaced')
+    parser.add_argument('--batch', type=positive, default=32, metavar='N', help='images at once')
+    parser.add_argument('--workers', type=natural, default=2, metavar='N',
                         help='processes that read images')

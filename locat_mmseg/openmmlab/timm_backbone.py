@@ -102,7 +102,14 @@ class TimmBackbone(BaseModule):
 
         Returns:
             'featmap': one map (B, C, h, w) per out index. 'tokens': one tensor (B, P + n, C).
+
+        Raises:
+            ValueError: for images of another number of channels.
         """
+        channels = self.model.patch_embed.proj.in_channels
+        if x.shape[1] != channels:
+            raise ValueError(f'the images have {x.shape[1]} channels, {type(self).__name__} takes '
+                             f'{channels}: set in_channels of the backbone, or load other images')
         if self.all_frozen:
             with no_grad():
                 features = self._features(x)

@@ -8,16 +8,19 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
 from huggingface_hub.utils import LocalEntryNotFoundError
+from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from tiny_timm import gaussians, tiny_vit
 
 from locat_mmseg.addon import add_gaug, load_weights, read_weights, weight_sources
-from locat_mmseg.addon.weight_sources import (TRUST_VARIABLE, UntrustedCheckpoint, local_path,
-                                              read_source, select, timm_weights, unwrap)
+from locat_mmseg.addon.weight_sources import (TRUST_VARIABLE, UnreadableCheckpoint,
+                                              UntrustedCheckpoint, local_path, read_source,
+                                              select, timm_weights, unwrap)
 
 WEIGHTS = {'a.weight': torch.arange(6.).view(2, 3)}
 
@@ -55,7 +58,7 @@ def test_a_program_in_a_file_does_not_run(writer: str, tmp_path: Path,
     WRITERS[writer](dict(state_dict=WEIGHTS, extra=Program(folder)), file)
     with pytest.raises(UntrustedCheckpoint, match=(
             r'evil.pth is refused: reading it would run code from the file( \(it needs posix.*\))?'
-            r', .*trust_checkpoint=True in init_cfg; for load_from, --resume and '
+            r', .*trust_checkpoint=True in init_cfg; for tools, load_from, --resume and '
             'other projects set LOCAT_TRUST_CHECKPOINT=1')):
         read_source(str(file))
     assert not folder.exists()
@@ -86,14 +89,48 @@ def test_only_allowed_classes_are_read(tmp_path: Path):
 @pytest.mark.parametrize('content', [b'<html>404</html>', b'', b'version https://git-lfs'])
 def test_what_is_no_checkpoint_is_not_called_dangerous(content: bytes, tmp_path: Path):
     (tmp_path / 'a.pth').write_bytes(content)
-    with pytest.raises(Exception) as raised:
+    with pytest.raises(UnreadableCheckpoint, match=(
+            r'a.pth cannot be read \(\w.*\): it is incomplete, or not what torch.save writes')):
         read_source(str(tmp_path / 'a.pth'))
-    assert not isinstance(raised.value, UntrustedCheckpoint)
+
+
+@pytest.mark.parametrize('name', ['a.pth', 'a.safetensors'])
+@pytest.mark.parametrize('trust', [False, True])
+def test_half_a_file(name: str, trust: bool, tmp_path: Path):
+    file = tmp_path / name
+    (torch.save if name == 'a.pth' else save_file)(WEIGHTS, file)
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(UnreadableCheckpoint, match=r'cannot be read \([^\n]+\): it is incomplete, '
+                       'or not what (torch.save|safetensors) writes; copy or download it again$'):
+        read_source(str(file), trust=trust)
+
+
+def test_an_archive_of_another_program(tmp_path: Path):
+    np.savez(tmp_path / 'a.npz', a=np.zeros(2))
+    (tmp_path / 'a.npz').rename(tmp_path / 'a.pth')
+    with pytest.raises(UnreadableCheckpoint, match='file in archive is not in a subdirectory'):
+        read_source(str(tmp_path / 'a.pth'))
+
+
+def test_the_checkpoint_of_a_run_where_weights_are_read(tmp_path: Path):
+    file = str(tmp_path / 'epoch_1.pth')
+    torch.save(dict(state_dict=WEIGHTS, message_hub=HistoryBuffer()), file)
+    with pytest.raises(UntrustedCheckpoint, match=(
+            f'convert it by python tools/convert_weights.py {file} OUT.safetensors --to timm')):
+        read_weights(file)
+
+
+@pytest.mark.parametrize('content', [{}, {'state_dict': {}}, {1: torch.zeros(2)}], ids=str)
+def test_nothing_by_name(content: dict):
+    with pytest.raises(ValueError, match='a.pth holds no state dict: expected tensors by name'):
+        unwrap(content, 'a.pth')
 
 
 def test_missing_file(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match='no.pth does not exist'):
         read_source(str(tmp_path / 'no.pth'))
+    with pytest.raises(FileNotFoundError, match='is a folder: name a file in it'):
+        read_source(str(tmp_path))
 
 
 @pytest.mark.parametrize('map_location', [None, 'cpu', torch.device('cpu'), lambda s, _: s])

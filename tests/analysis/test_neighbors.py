@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from locat_mmseg.analysis import neighbors
-from locat_mmseg.analysis.neighbors import nearest_neighbors, search_backend
+from locat_mmseg.analysis.neighbors import nearest_neighbors, search_backend, vote_weights
 
 
 def data(num_queries=11, num_keys=53, channels=7):
@@ -42,11 +42,22 @@ def test_double_precision_keeps_its_type(monkeypatch):
     assert nearest_neighbors(queries, [keys], k=2)[0].dtype == torch.float64
 
 
-@pytest.mark.parametrize('k', [0, 54])
+@pytest.mark.parametrize('k', [-1, 0, 54])
 def test_k_out_of_range(k):
     queries, keys = data()
     with pytest.raises(ValueError, match=f'k={k} neighbours of 53 stored features: k must be from'):
         nearest_neighbors(queries, keys.split(20), k)
+
+
+def test_nothing_is_stored():
+    with pytest.raises(ValueError, match='no features are stored: give images with labels'):
+        nearest_neighbors(data()[0], [], k=1)
+
+
+@pytest.mark.parametrize('temperature', [0., -1., float('nan')])
+def test_temperatures_that_give_no_weights(temperature):
+    with pytest.raises(ValueError, match=f'temperature={temperature}: expected a positive number'):
+        vote_weights(torch.ones(2, 3), temperature)
 
 
 def test_faiss_is_for_the_cpu():

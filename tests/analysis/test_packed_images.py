@@ -33,6 +33,10 @@ def test_smooth_images_take_less_room(tmp_path):
 
 def test_other_files_and_splits(tmp_path):
     np.savez(tmp_path / 'other.npz', weights=np.zeros(3))
+    (tmp_path / 'text.npz').write_text('version https://git-lfs')
+    for path in (tmp_path / 'text.npz', tmp_path, tmp_path / 'gone.npz'):
+        with pytest.raises(ValueError, match=f'{path} is no packed data set, or not all of one'):
+            read_packed(path, 'train')
     with pytest.raises(ValueError, match='other.npz is no packed data set'):
         read_packed(tmp_path / 'other.npz', 'train')
     write_packed(tmp_path / 'pack', dict(train=(random_images(1), [0])), ['cat'])

@@ -4,7 +4,7 @@ import json
 import pytest
 import torch
 
-from locat_mmseg.analysis.run_record import Record, write_json
+from locat_mmseg.analysis.run_record import Record, check_target, write_json
 
 
 def test_a_record_tells_how_it_came_about(tmp_path):
@@ -31,3 +31,13 @@ def test_a_failed_write_leaves_the_file_before_it(tmp_path):
         write_json(path, {1, 2})
     assert json.loads(path.read_text()) == [1, None]
     assert [file.name for file in path.parent.iterdir()] == ['a.json']
+
+
+def test_places_where_no_file_can_be_written(tmp_path):
+    (tmp_path / 'file').touch()
+    check_target(tmp_path / 'file')
+    check_target(tmp_path / 'new/folder/a.json')
+    with pytest.raises(ValueError, match='is a folder: give the name of a file'):
+        check_target(tmp_path)
+    with pytest.raises(ValueError, match='a.json cannot be written, .*file is a file: name'):
+        check_target(tmp_path / 'file/new/a.json')

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from mmengine.registry import MODELS
-from tiny_backbones import (SIZES, TINY, TINY_SWIN, dinov2, each_vit, gradients, images, jumbo,
-                            swin, vit)
+from tiny_backbones import (SIZES, TINY, TINY_SWIN, dinov2, each_backbone, each_vit, gradients,
+                            images, jumbo, swin, vit)
 from tiny_timm import randomize
 from torch import nn
 from torch.nn import functional as F
@@ -51,6 +51,12 @@ def test_cifar_sizes():
                                                              (96, 2, 2)]
     windows = [stage.blocks[0].attn.gaug.grid for stage in backbone.model.layers]
     assert windows == [(4, 4), (4, 4), (4, 4), (2, 2)]
+
+
+@each_backbone
+def test_images_of_another_number_of_channels(build: Callable[..., TimmBackbone]):
+    with pytest.raises(ValueError, match=r'images have 1 channels, LocAt\w+ takes 3: set in_cha'):
+        build()(torch.zeros(1, 1, 56, 56))
 
 
 @each_vit

@@ -174,7 +174,7 @@ def test_relative_position_tables(tmp_path: Path):
 
 def test_prefix(classifier_file: str):
     with pytest.raises(ValueError, match="has no keys below prefix='encoder.'; its parts are: "
-                                         'backbone., head.. Set init_cfg.prefix'):
+                                         r'backbone., head.. Set prefix \(init_cfg.prefix, --pre'):
         load_backbone(vit(), classifier_file, 'encoder.')
     with pytest.raises(ValueError, match="is a whole model; .*prefix='backbone.'"):
         load_backbone(vit(), classifier_file)

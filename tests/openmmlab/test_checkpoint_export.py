@@ -124,9 +124,11 @@ def test_names_of_a_mmpretrain_classifier():
 @pytest.mark.parametrize('target, to, sentence', [
     ('a.pth', 'timm', 'a.pth would be written as .safetensors: give it a name ending in .safet'),
     ('a.safetensors', 'locat', 'a.safetensors would be written as .pth'),
+    ('d.pth', 'locat', 'd.pth is a folder: give the name of a file'),
     ('no/a.pth', 'locat', 'no/a.pth does not exist: make it first')])
 def test_mistakes_of_a_conversion(target: str, to: str, sentence: str, tmp_path: Path):
     save(build('mmpretrain', classifier(VIT)), tmp_path / 'ours.pth')
+    (tmp_path / 'd.pth').mkdir()
     assert sentence in mistake(CONVERT, tmp_path / 'ours.pth', tmp_path / target, '--to', to)
     assert 'cannot be read' in mistake(CONVERT, tmp_path / 'none.pth', tmp_path / target, '--to',
                                        to)

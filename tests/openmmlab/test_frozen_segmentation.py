@@ -83,7 +83,7 @@ def test_a_bounded_memory(segmentation_config):
 
 def test_an_image_without_labels():
     with pytest.raises(UserError, match='an image has no label map'):
-        label_map_of(SegDataSample())
+        label_map_of(SegDataSample(), 3, 255)
 
 
 def test_a_data_set_without_classes(segmentation_config):
