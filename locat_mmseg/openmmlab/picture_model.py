@@ -7,6 +7,8 @@ import argparse
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.models import TimmClassifier
+from torch import nn
 
 from ..analysis.picture_model import PictureModel
 from ..analysis.run_settings import Settings, fingerprint
@@ -56,7 +58,7 @@ def from_config(cfg: Config, checkpoint: str) -> PictureModel:
     """The whole model of a config, with the weights of its checkpoint.
 
     Raises:
-        UserError: the backbone is none of this package's.
+        UserError: it is neither mmpretrain's `TimmClassifier`, nor its backbone this package's.
         ValueError: the weights do not fit.
     """
     init_default_scope(cfg.get('default_scope', 'mmengine'))
@@ -67,13 +69,25 @@ def from_config(cfg: Config, checkpoint: str) -> PictureModel:
     except RuntimeError as error:
         raise ValueError(f'{checkpoint} does not fit the config: {first_line(error)} '
                          f'{str(error).strip().splitlines()[-1].strip()}') from error
+    core = timm_model_of(model)
+    mean, std = normalization(cfg)
+    size = getattr(getattr(core, 'patch_embed', None), 'img_size', None) or (224, 224)
+    return PictureModel(model, mean, std, core=core, size=tuple(size), bgr=takes_bgr(cfg))
+
+
+def timm_model_of(model: nn.Module) -> nn.Module:
+    """The timm model inside a model of OpenMMLab, made to pass gradients on to pictures.
+
+    Raises:
+        UserError: there is none whose features can be found.
+    """
+    if isinstance(model, TimmClassifier):
+        return model.model
     backbone = getattr(model, 'backbone', None)
     if not isinstance(backbone, TimmBackbone):
         raise UserError(f'the backbone is a {type(backbone).__name__}: its features can be found '
-                        'in LocAtViT, LocAtSwin and LocAtTIMM, with or without gaug')
-    backbone.frozen_stages = -1  # a frozen one runs without gradients, also those of pictures
+                        'in LocAtViT, LocAtSwin and LocAtTIMM, with or without gaug, and in '
+                        'TimmClassifier')
+    backbone.frozen_stages = -1  # a frozen one runs without gradients
     backbone.model.set_grad_checkpointing(False)
-    mean, std = normalization(cfg)
-    size = getattr(backbone.model.patch_embed, 'img_size', None) or (224, 224)
-    return PictureModel(model, mean, std, core=backbone.model, size=tuple(size),
-                        bgr=takes_bgr(cfg))
+    return backbone.model

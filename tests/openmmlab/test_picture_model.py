@@ -75,6 +75,18 @@ def test_layers_are_those_of_the_timm_model_and_a_frozen_one_has_gradients(built
     assert x.grad.abs().sum() > 0
 
 
+def test_a_cnn_of_timm_from_a_config(classification_config):
+    """With arguments that its name in timm does not tell: the stride, here 8 instead of 32."""
+    config = classification_config("""
+model = dict(type='TimmClassifier', model_name='test_resnet', num_classes=3, output_stride=8)
+""")
+    model = load_model(parsed(config, checkpoint_of(config), '--device', 'cpu'))
+    pictures = torch.rand(2, 3, 32, 32)
+    assert model.core.forward_features(pictures).shape == (2, 96, 4, 4)
+    torch.testing.assert_close(model(pictures), model.core(model.normalise(pictures)))
+    assert len(feature_layers(model, 'channel')) == 5  # the stem and four stages
+
+
 def test_settings_tell_weights_by_their_content(built, tmp_path):
     config, checkpoint = built
     args = parsed(config, checkpoint)
