@@ -1,12 +1,20 @@
 """Fixtures: tiny data sets and configs in a temporary folder."""
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from mmengine.registry import DefaultScope
 from tiny_runs import (CLASSIFICATION, SEGMENTATION, load_tool, write_classification_data,
                        write_config, write_segmentation_data)
+
+
+@pytest.fixture(autouse=True)
+def no_default_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Runner leaves its scope behind, in which the next test would look up its classes."""
+    monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_failed_runs_are_told_at_the_end(configs, monkeypatch):
             (one.work_dir / 'failed').write_text('it broke')
             ended(one)
     monkeypatch.setattr(STUDY, 'train_all', fail)
-    assert mistake(STUDY.main, *configs) == '2 runs failed, the first: it broke'
+    assert mistake(STUDY.main, *configs) == '2 failed, the first: it broke'
 
 
 def test_report_alone(tmp_path, planned, capsys):

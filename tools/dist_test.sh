@@ -3,6 +3,10 @@
 # Several machines: set NNODES, NODE_RANK and MASTER_ADDR on each. Without GPUs it runs on CPUs.
 set -euo pipefail
 TOOLS=$(dirname "$0")
+if [ $# -lt 3 ]; then
+    echo "usage: $0 CONFIG CHECKPOINT N [options of tools/test.py]" >&2
+    exit 2
+fi
 CONFIG=$1
 CHECKPOINT=$2
 PROCESSES=$3

@@ -3,6 +3,10 @@
 # Several machines: set NNODES, NODE_RANK and MASTER_ADDR on each. Without GPUs it runs on CPUs.
 set -euo pipefail
 TOOLS=$(dirname "$0")
+if [ $# -lt 2 ]; then
+    echo "usage: $0 CONFIG N [options of tools/train.py]" >&2
+    exit 2
+fi
 CONFIG=$1
 PROCESSES=$2
 

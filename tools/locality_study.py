@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         failures = [] if args.report else train(plan(args), args)
         print(write_report(Study.read(args.work_dir)))
         if failures:
-            raise UserError(f'{len(failures)} runs failed, the first: {failures[0]}')
+            raise UserError(f'{len(failures)} failed, the first: {failures[0]}')
 
 
 if __name__ == '__main__':

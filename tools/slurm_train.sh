@@ -3,6 +3,10 @@
 # SRUN_ARGS goes to srun, the options to tools/train.py.
 set -euo pipefail
 TOOLS=$(dirname "$0")
+if [ $# -lt 3 ]; then
+    echo "usage: $0 PARTITION JOB_NAME CONFIG [options of tools/train.py]" >&2
+    exit 2
+fi
 PARTITION=$1
 JOB_NAME=$2
 CONFIG=$3

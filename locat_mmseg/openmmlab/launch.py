@@ -157,6 +157,9 @@ def check_checkpoint(path: str) -> str:
     Raises:
         UserError: It is a local path where no file is.
     """
+    if not path:
+        raise UserError('the name of the checkpoint is empty: give the path of a .pth file; a '
+                        'training that has not saved one yet has no last_checkpoint to read')
     if osp.isdir(osp.expanduser(path)):
         raise UserError(f'checkpoint {path} is a folder: give the path of a file in it')
     if '://' not in path and not path.startswith(REMOTE) and not osp.isfile(osp.expanduser(path)):

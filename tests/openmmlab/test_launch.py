@@ -193,6 +193,10 @@ def test_missing_checkpoint_suggests_a_near_name(tmp_path):
         assert check_checkpoint(remote) == remote
     with pytest.raises(UserError, match=r'iter_20.pth does not exist \(did you mean .*iter_2.pth'):
         check_checkpoint(str(tmp_path / 'iter_20.pth'))
+    with pytest.raises(UserError, match='the name of the checkpoint is empty: give'):
+        check_checkpoint('')
+    with pytest.raises(UserError, match='is a folder: give the path of a file in it'):
+        check_checkpoint(str(tmp_path))
 
 
 def test_last_checkpoint_of_a_copied_work_dir_is_the_copy(tmp_path):
