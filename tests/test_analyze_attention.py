@@ -71,3 +71,12 @@ def test_command_lines_refused(argv, message, capsys):
     with pytest.raises(SystemExit):
         run(TOOL, *argv)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [('--batch-size', 0), ('--num-images', -3), ('--img-size', 0),
+                                   ('--field-images', -1)])
+def test_impossible_numbers(words, capsys):
+    with pytest.raises(SystemExit):
+        load_tool('analyze_attention').main(['--timm', 'test_vit', '--images', '.',
+                                             *map(str, words)])
+    assert f'argument {words[0]}: ' in capsys.readouterr().err

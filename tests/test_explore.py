@@ -186,6 +186,17 @@ def test_a_failed_part_is_told_and_the_others_are_kept(classifier, tmp_path):
     assert 'Failed: ValueError: feature 64: layer blocks.0.mlp has features 0 to 63' in page
 
 
+def test_classes_that_the_model_lacks_are_told(classifier, tmp_path):
+    run(TOOL.main, *classifier, *QUICK, '--features', 1, 9, '--parts', 'classes')
+    _, parts = written(tmp_path)
+    assert parts['classes']['left_out'] == ['class 9: the model has 0 to 1']
+    assert list(parts['classes']['values']['logits']) == ['1']
+    run(TOOL.main, *classifier, *QUICK, '--features', 9, '--parts', 'classes')
+    _, parts = written(tmp_path)
+    assert parts['classes']['reason'] == (
+        'classes 9: the model has 0 to 1; give others with --features')
+
+
 def test_mistakes_end_in_one_sentence(classifier):
     assert 'give either CONFIG CHECKPOINT or --timm NAME' in mistake(TOOL.main)
     assert '--masks DIR belongs to pictures in a folder' in mistake(

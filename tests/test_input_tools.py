@@ -147,7 +147,7 @@ def test_mistakes_end_in_one_sentence(classifier, segmentor, resnet, tmp_path):
     assert 'no images: give --data CONFIG' in mistake(CLASS_TOKEN, *resnet)
     torch.save(timm.create_model('vit_tiny_patch16_224', num_classes=0).state_dict(),
                tmp_path / 'headless.pth')
-    assert 'the model has no classifier' in mistake(
+    assert 'vit_tiny_patch16_224: the model has no classifier' in mistake(
         CLASS_TOKEN, *classifier, '--timm', 'vit_tiny_patch16_224', '--weights', 'headless.pth',
         *QUICK)
     assert not (tmp_path / 'out').exists()
@@ -161,3 +161,38 @@ def test_mistakes_end_in_one_sentence(classifier, segmentor, resnet, tmp_path):
     assert '--foreground sky: expected one of left, right, low' in mistake(
         ROBUSTNESS, *segmentor, '--foreground', 'sky', *QUICK)
     assert 'no .xml files below' in mistake(ROBUSTNESS, *classifier, '--boxes', tmp_path, *QUICK)
+    (tmp_path / 'file').write_text('')
+    for tool, words in ((CLASS_TOKEN, ()), (ROBUSTNESS, ('--shift', ))):
+        assert 'file is a file: name another folder' in mistake(tool, *classifier, *words, '--out',
+                                                                'file')
+
+
+def test_a_size_that_a_family_does_not_take():
+    words = ('--timm', 'pit_ti_224', '--weights', 'random')
+    with pytest.raises(ValueError, match=r'failed on pictures of \(64, 64\) pixels .* it was built '
+                                         r'for \(224, 224\): give pictures of that size'):
+        load_models(make_input_parser('', 'out').parse_args(words))[0][0].model(
+            torch.zeros(1, 3, 64, 64))
+
+
+def test_labels_that_mean_something_else(classifier, segmentor, resnet, classification_data):
+    other = ('--timm', 'resnet18', '--weights', 'random', '--images', classification_data / 'val')
+    assert 'the data have 2 classes, but resnet18 tells 1000 apart' in mistake(
+        ROBUSTNESS, *other, '--shift', *QUICK)
+    assert 'one class an image, for a classifier, but' in mistake(
+        ROBUSTNESS, *segmentor, '--data', classifier[0], '--shift', *QUICK)
+    assert 'label maps, for a segmentor, but resnet18 is for one class an image' in mistake(
+        ROBUSTNESS, *segmentor, *resnet, '--shift', *QUICK)
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_broken_image(resnet, classification_data, workers):
+    (classification_data / 'val/cat/zz.png').write_text('no image')
+    assert 'LoadImageFromFile cannot read' in mistake(
+        ROBUSTNESS, *resnet, '--images', classification_data / 'val', '--size', 32, '--shift',
+        '--device', 'cpu', '--out', 'out', '--workers', workers)
+    (classification_data / 'masks').mkdir()
+    cv2.imwrite(str(classification_data / 'masks/zz.png'), np.ones((4, 4)))
+    assert 'zz.png cannot be read' in mistake(
+        ROBUSTNESS, *resnet, '--images', classification_data / 'val', '--size', 32, '--masks',
+        classification_data / 'masks', *QUICK)

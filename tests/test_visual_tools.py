@@ -91,8 +91,10 @@ def test_top_images_with_masks(model, segmentation_data, tmp_path, capsys):
         assert match['label'] in (0, 1, 2) and match['share'] <= match['iou'] <= 1
     assert '| blocks.1.mlp | 2 |' in capsys.readouterr().out
     to = ('--out', 'out', '--device', 'cpu')
-    assert 'feature 64: the layers to draw have features 0 to 63' in mistake(
-        TOP, *model, *data, '--features', 64, *to)
+    (out / 'masks.md').unlink()
+    assert 'feature 64: layer blocks.0.mlp has features 0 to 63' in mistake(
+        TOP, *model, *data, '--features', 64, '--out', 'new', '--device', 'cpu')
+    assert not (tmp_path / 'new').exists()  # before any work
     assert 'was made with k 3 (now 2)' in mistake(TOP, *model, *data[:-1], 2, *to)
 
 
@@ -120,4 +122,44 @@ def test_mistakes_end_in_one_sentence(model, tmp_path):
         VISUALIZE, *model, '--layers', 2)
     assert 'feature 64: layer blocks.0.mlp has features 0 to 63' in mistake(
         VISUALIZE, *model, *QUICK, '--layers', 0, '--features', 64)
+    run(VISUALIZE, *model, *QUICK, '--layers', 0, '--features', 3, '--out', 'out')
+    assert 'feature 64: ' in mistake(VISUALIZE, *model, *QUICK, '--layers', 0, 1, '--features', 5,
+                                     64, '--batch', 1, '--out', 'out')
+    assert len(times(tmp_path / 'out')) == 1  # before any work
     assert 'holds no pictures' in mistake(TOP, *model, '--images', tmp_path / 'nowhere')
+
+
+def test_a_pass_that_cannot_be_continued(model, segmentation_data, tmp_path):
+    words = (*model, '--images', segmentation_data / 'images/train', '--workers', 0, '--device',
+             'cpu', '--layers', 0, '--features', 0, '--out', 'out')
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out/top_images.pt').write_text('junk')
+    assert 'out/top_images.pt is no saved pass over pictures' in mistake(TOP, *words)
+    run(TOP, *words, '--redo')
+    assert torch.load(tmp_path / 'out/top_images.pt')['done'] == 4
+
+
+@pytest.mark.parametrize('tool', [TOP, SPATIAL])
+def test_a_broken_picture_in_a_worker(model, tmp_path, tool):
+    (tmp_path / 'pictures').mkdir()
+    (tmp_path / 'pictures/1.png').write_text('no picture')
+    text = mistake(tool, *model, '--images', 'pictures', '--workers', 1, '--device', 'cpu',
+                   '--out', 'out')
+    assert text.endswith('pictures/1.png cannot be read (UnidentifiedImageError): repair the '
+                         'file, or take it out of the folder')
+
+
+@pytest.mark.parametrize('words', [
+    ('--batch', 0), ('--steps', 0), ('--copies', 0), ('--lr', 'nan'), ('--tv', 'nan'),
+    ('--features', -1), ('--size', 0), ('--size', 1, 2, 3)])
+def test_impossible_numbers(words, capsys):
+    with pytest.raises(SystemExit):
+        run(VISUALIZE, '--timm', 'test_vit', *words)
+    assert f'argument {words[0]}: ' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('tool, words', [
+    (VISUALIZE, ('--layers', 0)), (TOP, ('--images', '.')), (SPATIAL, ('--images', '.'))])
+def test_a_folder_that_is_a_file(model, tmp_path, tool, words):
+    (tmp_path / 'file').write_text('')
+    assert 'file is a file: name another folder' in mistake(tool, *model, *words, '--out', 'file')

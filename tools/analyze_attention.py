@@ -19,7 +19,7 @@ from locat_mmseg.openmmlab.errors import one_sentence_errors
 from locat_mmseg.openmmlab.launch import (build_runner, check_checkpoint, check_complete,
                                           load_config, make_parser)
 from locat_mmseg.openmmlab.locality_hook import part_of_loader
-from locat_mmseg.openmmlab.model_arguments import add_timm_arguments
+from locat_mmseg.openmmlab.model_arguments import add_timm_arguments, natural, positive
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -27,12 +27,12 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file')
     add_timm_arguments(parser)
     parser.add_argument('--images', metavar='DIR', help='folder of images for it')
-    parser.add_argument('--img-size', type=int, metavar='PIXELS', help='side of its input')
-    parser.add_argument('--batch-size', type=int, default=8, help='of its input (default 8)')
-    parser.add_argument('--num-images', type=int, default=256, metavar='N',
+    parser.add_argument('--img-size', type=positive, metavar='PIXELS', help='side of its input')
+    parser.add_argument('--batch-size', type=positive, default=8, help='of its input (default 8)')
+    parser.add_argument('--num-images', type=natural, default=256, metavar='N',
                         help='measure on N images, evenly spaced; 0 for all (default 256)')
-    parser.add_argument('--field-images', type=int, default=8, metavar='N', help='images for the '
-                        'receptive field, which takes a backward pass a block (default 8)')
+    parser.add_argument('--field-images', type=natural, default=8, metavar='N', help='images for '
+                        'the receptive field, which takes a backward pass a block (default 8)')
     args = parser.parse_args(argv)
     if bool(args.timm) == bool(args.config):
         parser.error('give a CONFIG and a CHECKPOINT, or --timm NAME and --images DIR')

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from locat_mmseg.analysis.class_token import INSERTS, REGISTERS
 from locat_mmseg.analysis.input_plots import plot_heat_maps, plot_layers
-from locat_mmseg.analysis.run_record import Record
+from locat_mmseg.analysis.run_record import Record, check_target
 from locat_mmseg.analysis.tables import cells_of, text_table
 from locat_mmseg.openmmlab.errors import one_sentence_errors
 from locat_mmseg.openmmlab.input_experiments import check_class_token, class_token_table
@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         record = Record(__file__, argv)
         args = parse_args(argv)
+        check_target(args.out / 'class_token.json')
         models, sources = load_models(args)
         data = load_data(args, models)
         for probed in models:  # all of them, before hours are spent on the first

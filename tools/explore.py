@@ -16,14 +16,15 @@ from pathlib import Path
 
 from locat_mmseg.analysis.exploration import FAILED, explore, exploration_page, values_of
 from locat_mmseg.analysis.feature_vis import PRESETS
-from locat_mmseg.analysis.run_record import Record, write_whole
+from locat_mmseg.analysis.run_record import Record, check_target, write_whole
 from locat_mmseg.analysis.run_settings import fingerprint
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.explore_data import Subject, load_subject
 from locat_mmseg.openmmlab.explore_features import (class_pictures, feature_pictures, locality,
                                                     responses, spatial, top_images)
 from locat_mmseg.openmmlab.explore_scores import changes, class_token, foreground
-from locat_mmseg.openmmlab.model_arguments import add_reading_arguments
+from locat_mmseg.openmmlab.model_arguments import (add_reading_arguments, add_size_argument,
+                                                   natural, positive)
 from locat_mmseg.openmmlab.picture_model import add_model_arguments
 
 # In the order of the page.
@@ -47,25 +48,24 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
                            'each into foreground and background by the XML files of this folder')
     divisions.add_argument('--foreground', nargs='+', metavar='CLASS', help='divide images with '
                            'label maps: names or numbers of the classes in the foreground')
-    parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS', help='side, or height and '
-                        'width, of all pictures; by default the size that the model was trained '
-                        'with, and for scores what the pipeline of the config gives')
+    add_size_argument(parser, 'of all pictures; by default the size that the model was trained '
+                      'with, and for scores what the pipeline of the config gives')
     add_reading_arguments(parser)
     parser.set_defaults(limit=64, workers=0)
     parser.add_argument('--parts', nargs='+', choices=PARTS, default=PARTS, metavar='PART',
                         help=f'only some of {", ".join(PARTS)}')
     parser.add_argument('--layers', nargs='+', metavar='N', help='layers whose features are drawn, '
                         'numbers from 0, or all; by default five from the first to the last')
-    parser.add_argument('--features', nargs='+', type=int, default=[0, 1, 2, 3], metavar='N',
+    parser.add_argument('--features', nargs='+', type=natural, default=[0, 1, 2, 3], metavar='N',
                         help='features drawn of each layer, and classes')
     parser.add_argument('--preset', choices=PRESETS, default='paper',
                         help='how pictures are maximised')
-    parser.add_argument('--steps', type=int, default=101, help='of that (default: 101)')
-    parser.add_argument('--copies', type=int, default=4,
+    parser.add_argument('--steps', type=positive, default=101, help='of that (default: 101)')
+    parser.add_argument('--copies', type=positive, default=4,
                         help='augmented copies in each step (default: 4)')
-    parser.add_argument('--top', type=int, default=3, help='pictures kept for each feature')
-    parser.add_argument('--field-images', type=int, default=4, metavar='N', help='images for the '
-                        'receptive field, which takes a backward pass a block (default: 4)')
+    parser.add_argument('--top', type=positive, default=3, help='pictures kept for each feature')
+    parser.add_argument('--field-images', type=natural, default=4, metavar='N', help='images for '
+                        'the receptive field, which takes a backward pass a block (default: 4)')
     parser.add_argument('--seed', type=int, default=0, help='of every random choice')
     parser.add_argument('--out', type=Path, metavar='DIR',
                         help='by default work_dirs/explore/ and the name of the model')
@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         args = parse_args(argv)
         subject = load_subject(args)
         args.out = args.out or Path('work_dirs/explore', subject.probed.name)
+        check_target(args.out / 'explore.html')
         parts = {name: make(subject) for name, make in PARTS.items()}
         path = args.out / 'explore.html'
 

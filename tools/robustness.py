@@ -17,7 +17,7 @@ from pathlib import Path
 from locat_mmseg.analysis.input_changes import CHANGES, SWEEPS, Change, make_changes
 from locat_mmseg.analysis.input_plots import plot_changes, plot_parts, plot_responses
 from locat_mmseg.analysis.robustness import confounders
-from locat_mmseg.analysis.run_record import Record
+from locat_mmseg.analysis.run_record import Record, check_target
 from locat_mmseg.analysis.tables import cells_of, text_table
 from locat_mmseg.analysis.visible_part import PARTS, ForegroundBoxes, ForegroundMasks
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
@@ -25,13 +25,14 @@ from locat_mmseg.openmmlab.input_experiments import (changes_table, map_parts_ta
                                                      responses_table)
 from locat_mmseg.openmmlab.input_tools import (load_data, load_models, make_input_parser,
                                                write_rows)
+from locat_mmseg.openmmlab.model_arguments import real
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_input_parser(__doc__, 'work_dirs/robustness')
     for kind, meaning in CHANGES.items():
         default = ' '.join(f'{value:.4g}' for value in SWEEPS[kind])
-        parser.add_argument(f'--{kind.replace("_", "-")}', nargs='*', type=float, metavar='VALUE',
+        parser.add_argument(f'--{kind.replace("_", "-")}', nargs='*', type=real, metavar='VALUE',
                             help=f'{meaning}; without values {default}')
     parser.add_argument('--responses', action='store_true', help='also how much the features of '
                         'each layer respond to the changed copies of the pictures they like best')
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         record = Record(__file__, argv)
         args = parse_args(argv)
+        check_target(args.out / 'changes.json')
         changes = chosen_changes(args)
         divided_by = next((name for name in ('boxes', 'masks', 'foreground')
                            if getattr(args, name)), None)

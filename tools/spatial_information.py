@@ -12,7 +12,7 @@ from pathlib import Path
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from locat_mmseg.analysis.run_record import write_json
+from locat_mmseg.analysis.run_record import check_target, write_json
 from locat_mmseg.analysis.spatial_information import draw_curves, spatial_information
 from locat_mmseg.openmmlab.errors import UserError, one_sentence_errors
 from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
@@ -51,6 +51,7 @@ def read_curves(path: Path, kinds: Sequence[str]) -> dict:
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
+        check_target(args.out / f'{args.name}.json')
         models = {path.stem: read_curves(path, args.kinds) for path in args.beside}
         model = load_model(args)
         pictures = load_pictures(args, model)

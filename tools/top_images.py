@@ -17,15 +17,17 @@ from pathlib import Path
 from tqdm import tqdm
 
 from locat_mmseg.analysis.activation_masks import KINDS_WITH_PLACE, draw_masks
-from locat_mmseg.analysis.feature_examples import (FeatureExamples, check_features,
-                                                   feature_examples, match_rows)
+from locat_mmseg.analysis.feature_examples import (FeatureExamples, feature_examples,
+                                                   match_rows)
+from locat_mmseg.analysis.feature_hooks import check_features
 from locat_mmseg.analysis.feature_layers import FeatureLayer, feature_layers, pick_layers
 from locat_mmseg.analysis.picture_folder import PictureFolder
 from locat_mmseg.analysis.picture_model import PictureModel
-from locat_mmseg.analysis.run_record import write_json
+from locat_mmseg.analysis.run_record import check_target, write_json
 from locat_mmseg.analysis.tables import markdown_table, number
 from locat_mmseg.analysis.top_images import StreamingTopK, find_top_images
 from locat_mmseg.openmmlab.errors import one_sentence_errors
+from locat_mmseg.openmmlab.model_arguments import natural, positive
 from locat_mmseg.openmmlab.picture_data import (add_picture_arguments, load_pictures,
                                                 picture_settings)
 from locat_mmseg.openmmlab.picture_model import add_model_arguments, load_model, model_settings
@@ -38,11 +40,11 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     add_picture_arguments(parser)
     parser.add_argument('--kind', choices=KINDS_WITH_PLACE, default='hidden',
                         help='which features; channel for a CNN')
-    parser.add_argument('--top', type=int, default=5, help='pictures kept for each feature')
+    parser.add_argument('--top', type=positive, default=5, help='pictures kept for each feature')
     parser.add_argument('--layers', nargs='+', default=['all'], metavar='N',
                         help='layers to draw, numbers from 0, or all')
-    parser.add_argument('--features', nargs='+', type=int, default=list(range(8)), metavar='N',
-                        help='features to draw of each layer')
+    parser.add_argument('--features', nargs='+', type=natural, default=list(range(8)),
+                        metavar='N', help='features to draw of each layer')
     parser.add_argument('--masks', type=Path, metavar='DIR',
                         help='label maps (PNG) under the same paths as the pictures')
     parser.add_argument('--void', type=int, default=255, help='label that does not count')
@@ -81,12 +83,13 @@ def draw(found: Sequence[FeatureExamples], path: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     with one_sentence_errors():
         args = parse_args(argv)
+        check_target(args.out / 'top_images.pt')
         model = load_model(args)
         layers = feature_layers(model, args.kind)
         numbers = pick_layers(layers, args.layers)
         pictures = load_pictures(args, model, args.masks)
+        check_features(model, [layers[n] for n in numbers], args.features, pictures.size)
         best = find(args, model, layers, pictures)
-        check_features(args.features, [best[n] for n in numbers])
         examples = {}
         for n in tqdm(numbers, desc='drawing'):
             examples[layers[n].name] = found = feature_examples(

@@ -17,6 +17,8 @@ from locat_mmseg.analysis.feature_layers import KINDS, feature_layers, pick_laye
 from locat_mmseg.analysis.feature_vis import PRESETS, Recipe
 from locat_mmseg.analysis.objectives import OBJECTIVES
 from locat_mmseg.openmmlab.errors import one_sentence_errors
+from locat_mmseg.openmmlab.model_arguments import (add_size_argument, natural, positive,
+                                                   positive_real, real)
 from locat_mmseg.openmmlab.picture_data import size_of
 from locat_mmseg.openmmlab.picture_model import (add_model_arguments, load_model, model_settings)
 
@@ -30,22 +32,23 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
                         'channel for a CNN; logit for classes')
     parser.add_argument('--layers', nargs='+', default=['all'], metavar='N',
                         help='numbers from 0 (negative: from the last), or all')
-    parser.add_argument('--features', nargs='+', type=int, default=[0, 1, 2, 3], metavar='N')
+    parser.add_argument('--features', nargs='+', type=natural, default=[0, 1, 2, 3], metavar='N')
     parser.add_argument('--list', action='store_true', help='name the layers and stop')
-    parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS',
-                        help='side, or height and width, of the pictures; by default the size that '
-                        'the model was trained with')
+    add_size_argument(parser, 'of the pictures; by default the size that the model was trained '
+                      'with')
     parser.add_argument('--preset', choices=PRESETS, default='paper')
-    parser.add_argument('--steps', type=int, help='default: 401')
-    parser.add_argument('--lr', type=float, help='default: 0.1; the paper takes 1.0 for CLIP')
-    parser.add_argument('--copies', type=int, help='augmented copies in each step, default: 8')
-    parser.add_argument('--tv', type=float, help='weight of the total variation')
+    parser.add_argument('--steps', type=positive, help='default: 401')
+    parser.add_argument('--lr', type=positive_real,
+                        help='default: 0.1; the paper takes 1.0 for CLIP')
+    parser.add_argument('--copies', type=positive, help='augmented copies in each step, '
+                        'default: 8')
+    parser.add_argument('--tv', type=real, help='weight of the total variation')
     parser.add_argument('--objective', choices=OBJECTIVES, default='token_mean')
     parser.add_argument('--minimize', action='store_true',
                         help='what the feature responds to least')
     parser.add_argument('--extra', nargs='+', choices=AUGMENTATIONS, default=[],
                         help='augmentations before those of the preset: flip, center, tile ...')
-    parser.add_argument('--batch', type=int, default=4, help='features optimised at once')
+    parser.add_argument('--batch', type=positive, default=4, help='features optimised at once')
     parser.add_argument('--seed', type=int, default=0, help='added to the number of the feature')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/feature_vis'))
     parser.add_argument('--redo', action='store_true',

@@ -43,7 +43,7 @@ def feature_examples(model: PictureModel, layer: FeatureLayer, best: StreamingTo
         model: on the device to work on.
         layer: of a kind in `activation_masks.KINDS_WITH_PLACE`.
         best: of this layer.
-        features: numbers, which `check_features` has seen.
+        features: numbers, which `feature_hooks.check_features` has seen.
         pictures: that ``best`` counts; with ``void`` also their label maps.
         void: label that does not count; None compares with no label maps.
     """
@@ -56,18 +56,6 @@ def feature_examples(model: PictureModel, layer: FeatureLayer, best: StreamingTo
             maps, torch.stack([pictures.mask(i) for i in indices]), void)
         found.append(FeatureExamples(feature, best.values[feature, 0].item(), images, maps, match))
     return found
-
-
-def check_features(features: Sequence[int], best: Sequence[StreamingTopK]) -> None:
-    """Whether all layers have these features.
-
-    Raises:
-        ValueError: naming the first that one of them has not.
-    """
-    fewest = min(len(b.values) for b in best)
-    wrong = [feature for feature in features if not 0 <= feature < fewest]
-    if wrong:
-        raise ValueError(f'feature {wrong[0]}: the layers to draw have features 0 to {fewest - 1}')
 
 
 def match_rows(layers: dict[str, Sequence[FeatureExamples]]

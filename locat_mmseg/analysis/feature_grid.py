@@ -12,11 +12,12 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
+from .feature_hooks import check_features
 from .feature_layers import FeatureLayer
 from .feature_vis import Recipe, maximize_features
 from .picture_folder import to_pixels
 from .picture_model import PictureModel
-from .run_record import write_json
+from .run_record import check_target, write_json
 from .run_settings import Settings, check_same
 
 
@@ -27,25 +28,31 @@ class FeatureGrid:
         folder: made if it is not there.
         settings: of the run, what a picture depends on beside its layer and feature.
         redo: make anew what was made with other settings, instead of refusing it.
+
+    Raises:
+        ValueError: if the folder is a file, or inside one.
     """
 
     def __init__(self, folder: Path, settings: Settings, redo: bool = False) -> None:
         self.folder = Path(folder)
         self.settings = json.loads(json.dumps(settings))  # tuples become lists, as in the files
         self.redo = redo
+        check_target(self.folder / 'sheet.png')
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def missing(self, layer: int, features: Sequence[int]) -> list[int]:
         """The features of a layer that are still to be made.
 
         Raises:
-            ValueError: if one was made with other settings, unless ``redo``.
+            ValueError: if one was made with other settings, or its note cannot be read, unless
+                ``redo``.
         """
         return [feature for feature in features if not self._is_done(layer, feature)]
 
     def save(self, layer: int, feature: int, picture: Tensor, record: Settings) -> None:
         """Write a picture (3, H, W) in [0, 1], and what is to be noted of it."""
         path = self.path(layer, feature)
+        path.with_suffix('.json').unlink(missing_ok=True)  # never beside another picture
         Image.fromarray(to_pixels(picture)).save(path)
         note = dict(layer=layer, feature=feature, **record, settings=self.settings)
         write_json(path.with_suffix('.json'), note)
@@ -73,16 +80,30 @@ class FeatureGrid:
         plt.close(figure)
 
     def _is_done(self, layer: int, feature: int) -> bool:
-        note = self.path(layer, feature).with_suffix('.json')
-        if not note.is_file():
+        path = self.path(layer, feature)
+        note = path.with_suffix('.json')
+        if not (note.is_file() and path.is_file()):
             return False
         try:
-            check_same(json.loads(note.read_text())['settings'], self.settings, note)
+            check_same(read_settings(note), self.settings, note)
         except ValueError:
             if self.redo:
                 return False
             raise
         return True
+
+
+def read_settings(note: Path) -> Settings:
+    """The settings of a picture, from its note.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        return json.loads(note.read_text())['settings']
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{note} is no note of a picture ({type(error).__name__}): remove it, or '
+                         'give --redo to make the picture anew') from error
 
 
 def fill_grid(grid: FeatureGrid, model: PictureModel, layers: Sequence[FeatureLayer],
@@ -102,6 +123,7 @@ def fill_grid(grid: FeatureGrid, model: PictureModel, layers: Sequence[FeatureLa
     Raises:
         ValueError: as `FeatureGrid.missing`, before any work, and `maximize_features`.
     """
+    check_features(model, [layers[number] for number in numbers], features, size)
     missing = {number: grid.missing(number, features) for number in numbers}
     for number, wanted in missing.items():
         for start in range(0, len(wanted), batch):

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ..addon.convert import class_path
 from .feature_layers import FeatureLayer, unchanged
 from .picture_model import PictureModel
 
@@ -55,14 +55,6 @@ class FeatureReader:
                 self.model(pictures)
             except LayerReached:
                 pass
-            except (AssertionError, RuntimeError) as error:
-                # Families with a fixed grid fail somewhere inside, each in its own words.
-                if pictures.shape[-2:] == tuple(self.model.size) or 'memory' in str(error):
-                    raise
-                raise ValueError(
-                    f'{class_path(self.model.core)} failed on pictures of '
-                    f'{tuple(pictures.shape[-2:])} pixels ({str(error).splitlines()[0]}); it was '
-                    f'built for {tuple(self.model.size)}') from error
         return [found[number] for number in range(len(self.layers))]
 
     def _keep(self, found: dict[int, Any], number: int, batch: int, calls: list[int],
@@ -83,6 +75,23 @@ class FeatureReader:
 def pool(features: Tensor) -> Tensor:
     """Mean over tokens or positions: (B, ..., F) -> (B, F)."""
     return features.flatten(1, -2).mean(1)
+
+
+@torch.no_grad()
+def check_features(model: PictureModel, layers: Sequence[FeatureLayer], features: Sequence[int],
+                   size: tuple[int, int]) -> None:
+    """Whether layers have features of these numbers, by one black picture of a size (H, W).
+
+    Raises:
+        ValueError: naming the first that one of them has not, or see `FeatureReader`.
+    """
+    picture = torch.zeros(1, 3, *size, device=model.device)
+    counts = FeatureReader(model, layers, reduce=lambda values: values.shape[-1])(picture)
+    for layer, count in zip(layers, counts):
+        wrong = [feature for feature in features if not 0 <= feature < count]
+        if wrong:
+            raise ValueError(f'feature {wrong[0]}: layer {layer.name} has features 0 to '
+                             f'{count - 1}')
 
 
 def as_map(features: Tensor, core: nn.Module, size: tuple[int, int]) -> Tensor:

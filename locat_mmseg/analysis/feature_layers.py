@@ -22,6 +22,10 @@ from ..addon.convert import POOLS, class_path
 from .picture_model import PictureModel
 
 
+# Blocks of timm's CaiT and XCiT that bring the class token in; before, all tokens are patches.
+LATE_CLASS_TOKEN = ('blocks_token_only', 'cls_attn_blocks')
+
+
 @dataclass(frozen=True)
 class FeatureLayer:
     """One layer of features.
@@ -54,10 +58,16 @@ def feature_layers(model: PictureModel, kind: str = 'hidden') -> list[FeatureLay
             segmentation model).
 
     Raises:
-        ValueError: if the kind is unknown or the model has no such layer.
+        ValueError: if the kind is unknown, or the model has no such layer or a class token that
+            joins the patches late.
     """
     if kind not in KINDS:
         raise ValueError(f'kind={kind!r}: expected one of {list(KINDS)}')
+    late = next((name for name in LATE_CLASS_TOKEN if hasattr(model.core, name)), None)
+    if late is not None and kind != 'logit':
+        raise ValueError(f'{class_path(model.core)} adds its class token in {late}, so that it is '
+                         'not known where a layer has its patches: take a ViT, DeiT, CoaT, '
+                         'ConViT, PiT, Swin or Twins')
     layers = KINDS[kind](model)
     if not layers:
         raise ValueError(
@@ -165,7 +175,7 @@ def channel_layers(model: PictureModel) -> list[FeatureLayer]:
 
 def logit_layers(model: PictureModel) -> list[FeatureLayer]:
     """Class logits of the whole network, unless it was built without a classifier."""
-    if model.network is model.core and not getattr(model.core, 'num_classes', 1):
+    if model.is_timm and not getattr(model.core, 'num_classes', 1):
         return []
     return [FeatureLayer('logits', model.network, False, channels_last)]
 

@@ -70,7 +70,7 @@ def feature_responses(model: PictureModel, batches: Iterable[Tensor], changes: S
     Raises:
         ValueError: if there are no pictures.
     """
-    layers = KINDS['hidden'](model) or feature_layers(model, 'channel')
+    layers = feature_layers(model, 'hidden' if KINDS['hidden'](model) else 'channel')
     reader = FeatureReader(model, layers, reduce=pool)
     kinds = list(dict.fromkeys(change.kind for change in changes))
     best = {kind: [BestResponses() for _ in layers] for kind in kinds}

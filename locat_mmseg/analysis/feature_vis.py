@@ -13,7 +13,7 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from .augmentation_ensemble import augment
-from .feature_hooks import FeatureReader, pool
+from .feature_hooks import FeatureReader, check_features, pool
 from .feature_layers import FeatureLayer
 from .objectives import OBJECTIVES, REGULARIZERS
 from .picture_model import PictureModel
@@ -91,6 +91,7 @@ def maximize_features(model: PictureModel, layer: FeatureLayer, features: Sequen
         ValueError: for an unknown name in the recipe or a feature that the layer has not.
     """
     check_recipe(recipe)
+    check_features(model, [layer], features, size)
     pictures, generators = initial_pictures([seed + f for f in features], size, model.device)
     reader = FeatureReader(model, [layer])
     start = activations_of(reader, pictures, features)
@@ -133,12 +134,7 @@ def objective_values(recipe: Recipe, reader: FeatureReader, copies: Tensor,
 @torch.no_grad()
 def activations_of(reader: FeatureReader, pictures: Tensor, features: Sequence[int]) -> Tensor:
     """Token-mean activation (F,) of pictures (F, 3, H, W), each of its own feature."""
-    pooled = pool(reader(pictures)[0])
-    wrong = [f for f in features if not 0 <= f < pooled.shape[1]]
-    if wrong:
-        raise ValueError(f'feature {wrong[0]}: layer {reader.layers[0].name} has features 0 to '
-                         f'{pooled.shape[1] - 1}')
-    return pooled[torch.arange(len(features)), torch.tensor(features)]
+    return pool(reader(pictures)[0])[torch.arange(len(features)), torch.tensor(features)]
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -2,6 +2,7 @@
 
 Each takes pictures (..., H, W); the geometric ones take label maps just so, and change them alike.
 """
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -76,10 +77,13 @@ def make_change(kind: str, value: float, seed: int = 0) -> Change:
     """A change by name.
 
     Raises:
-        ValueError: if there is no such kind, or a number of pixels is not whole.
+        ValueError: if there is no such kind, the value is infinite or no number, or a number of
+            pixels is not whole.
     """
     if kind not in CHANGES:
         raise ValueError(f'change {kind!r}: expected one of {", ".join(CHANGES)}')
+    if not math.isfinite(value):
+        raise ValueError(f'{kind} {value}: expected a finite number')
     if kind in ('shuffle', 'shift'):
         if value != int(value):
             raise ValueError(f'{kind} {value}: expected a whole number of pixels')

@@ -1,5 +1,7 @@
 """Pictures in a folder, and label maps beside them, brought to one size."""
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,10 @@ class PictureFolder(Dataset):
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Tensor:
-        with Image.open(self.paths[index]) as image:
+        """Raises:
+            ValueError: if the picture cannot be read.
+        """
+        with opened(self.paths[index]) as image:
             pixels = torch.from_numpy(np.array(image.convert('RGB')))
         picture = cover(pixels.permute(2, 0, 1), self.size, InterpolationMode.BILINEAR)
         return picture.float() / 255
@@ -57,13 +62,39 @@ class PictureFolder(Dataset):
         return (self.masks / picture.relative_to(self.folder)).with_suffix('.png')
 
     def mask(self, index: int) -> Tensor:
-        """Label map (H, W) of a picture, integers."""
-        with Image.open(self.mask_path(self.paths[index])) as image:
+        """Label map (H, W) of a picture, integers.
+
+        Raises:
+            ValueError: if it cannot be read, has several channels, or another size than its
+                picture.
+        """
+        path = self.mask_path(self.paths[index])
+        with opened(path) as image, opened(self.paths[index]) as picture:
+            if image.size != picture.size:
+                raise ValueError(f'label map {path} is {image.height} x {image.width}, but its '
+                                 f'picture {picture.height} x {picture.width}: pair each picture '
+                                 'with its own label map, of the same size')
             labels = torch.from_numpy(np.array(image)).long()
         if labels.ndim != 2:
-            raise ValueError(f'{self.mask_path(self.paths[index])} has {labels.shape[2]} channels: '
-                             'expected label numbers, one channel')
+            raise ValueError(f'{path} has {labels.shape[2]} channels: expected label numbers, one '
+                             'channel')
         return cover(labels[None], self.size, InterpolationMode.NEAREST_EXACT)[0]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """An image file, wholly read.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f'{path} cannot be read ({type(error).__name__}): repair the file, or '
+                         'take it out of the folder') from error
+    yield image
 
 
 def to_pixels(picture: Tensor) -> np.ndarray:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ..addon.convert import class_path
+
 
 class PictureModel(nn.Module):
     """Normalises pictures and runs a network in evaluation mode, its parameters without gradients.
@@ -36,12 +38,32 @@ class PictureModel(nn.Module):
         return self._core[0]
 
     @property
+    def is_timm(self) -> bool:
+        """Whether the network is the timm model, or a wrapper that adds nothing to its ``model``
+        (mmpretrain's TimmClassifier)."""
+        return self.core in (self.network, getattr(self.network, 'model', None))
+
+    @property
     def device(self) -> torch.device:
         return self.mean.device
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Run the network on RGB pictures (B, 3, H, W) in [0, 1]."""
-        return self.network(self.normalise(pictures))
+        """Run the network on RGB pictures (B, 3, H, W) in [0, 1].
+
+        Raises:
+            ValueError: if it does not take pictures of this size.
+        """
+        try:
+            return self.network(self.normalise(pictures))
+        except (AssertionError, RuntimeError) as error:
+            # Families with a fixed grid fail somewhere inside, each in its own words.
+            size = tuple(pictures.shape[-2:])
+            if size == tuple(self.size) or 'memory' in str(error):
+                raise
+            raise ValueError(
+                f'{class_path(self.core)} failed on pictures of {size} pixels '
+                f'({(str(error).splitlines() or [type(error).__name__])[0]}); it was built for '
+                f'{tuple(self.size)}: give pictures of that size') from error
 
     def normalise(self, pictures: Tensor) -> Tensor:
         """What the network takes, of RGB pictures (B, 3, H, W) in [0, 1]."""

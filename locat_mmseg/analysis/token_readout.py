@@ -36,7 +36,7 @@ class TokenReadout:
         self.model, core = model, model.core
         if not hasattr(core, 'num_prefix_tokens') or not hasattr(core, 'blocks'):
             raise ValueError(f'{type(core).__name__} has no sequence of tokens: take a ViT')
-        self.is_timm = model.network is core
+        self.is_timm = model.is_timm
         self.neck = None if self.is_timm else getattr(model.network, 'neck', None)
         if not self._has_classifier():
             raise ValueError('the model has no classifier: take a checkpoint or weights of a '

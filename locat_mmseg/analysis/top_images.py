@@ -69,7 +69,8 @@ def find_top_images(model: PictureModel, layers: Sequence[FeatureLayer], picture
         The best pictures of each layer.
 
     Raises:
-        ValueError: if ``state`` was written with other settings, or k is not positive.
+        ValueError: if ``state`` is no such file or was written with other settings, or k is not
+            positive.
     """
     if k < 1:
         raise ValueError(f'k={k}: expected at least 1')
@@ -95,11 +96,20 @@ def find_top_images(model: PictureModel, layers: Sequence[FeatureLayer], picture
 
 def load_state(path: Path | None, settings: Settings,
                redo: bool) -> tuple[list[StreamingTopK], int]:
-    """What a saved pass had found, and after how many pictures."""
+    """What a saved pass had found, and after how many pictures.
+
+    Raises:
+        ValueError: if the file is none, or of other settings.
+    """
     if path is None or not path.is_file() or redo:
         return [], 0
-    saved = torch.load(path, weights_only=True)
-    check_same(json.loads(saved['settings']), settings, path)
+    try:
+        saved = torch.load(path, weights_only=True)
+        found = json.loads(saved['settings'])
+    except Exception as error:  # broken in any way, torch's unpickler fails in any
+        raise ValueError(f'{path} is no saved pass over pictures ({type(error).__name__}): remove '
+                         'it, or give --redo to start anew') from error
+    check_same(found, settings, path)
     best = []
     for values, indices in zip(saved['values'], saved['indices']):
         best.append(StreamingTopK(*values.shape))

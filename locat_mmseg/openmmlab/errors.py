@@ -105,6 +105,18 @@ def _raised_here(error: Exception) -> str | None:
         # statement made (say, a failed unpacking) is a defect.
         if place.filename.startswith(_PACKAGE) and place.line.startswith('raise '):
             return str(error)
+        return _raised_in_worker(error)
+    return None
+
+
+def _raised_in_worker(error: ValueError) -> str | None:
+    """The sentence of this package's ValueError in a data loader's worker, which sends the whole
+    traceback as text."""
+    text = str(error)
+    *_, place = re.findall(r'^  File "(.*)", line \d+, in .*\n    (.*)$', text, re.M) or [('', '')]
+    if 'in DataLoader worker' in text and place[0].startswith(_PACKAGE) \
+            and place[1].startswith('raise '):
+        return re.split(rf'^(?:[\w.]+\.)?{type(error).__name__}: ', text, flags=re.M)[-1].strip()
     return None
 
 

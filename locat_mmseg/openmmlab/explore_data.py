@@ -28,7 +28,7 @@ from .input_tools import folder_config, with_logits
 from .labelled_pictures import LabelledPictures
 from .launch import read_config
 from .picture_data import picture_settings, size_of
-from .picture_model import load_model
+from .picture_model import load_model, num_classes_of
 
 SEGMENTOR, CLASSIFIER, FEATURES = 'segmentor', 'classifier', 'features without a classifier'
 NO_PICTURES = 'no pictures were given: --data takes a folder, or a config'
@@ -173,7 +173,7 @@ def task_of(model: PictureModel) -> str:
     """What a model is for."""
     if isinstance(model.network, BaseSegmentor):
         return SEGMENTOR
-    classifies = getattr(model.core, 'num_classes', 0) > 0 if model.network is model.core \
+    classifies = getattr(model.core, 'num_classes', 0) > 0 if model.is_timm \
         else getattr(model.network, 'head', None) is not None
     return CLASSIFIER if classifies else FEATURES
 
@@ -217,13 +217,6 @@ def take_folder(subject: Subject) -> None:
             subject.unlabelled = (
                 f'the pictures have no labels for the {classes} classes of the model: expected a '
                 f'folder for each class, found {count}; or give --data CONFIG')
-
-
-def num_classes_of(model: PictureModel) -> int:
-    """Number of classes of a classifier or a segmentor."""
-    if model.network is model.core or isinstance(model.network, BaseSegmentor):
-        return model.network.num_classes
-    return model.network.head.num_classes
 
 
 def count_class_folders(folder: Path) -> int:

@@ -12,9 +12,9 @@ from ..analysis import measure_locality
 from ..analysis.activation_masks import darkened
 from ..analysis.capture import capturable_layers, find_backbone
 from ..analysis.exploration import Finding, NotApplicable, Part
-from ..analysis.feature_examples import (FeatureExamples, check_features, feature_examples,
-                                         match_rows)
+from ..analysis.feature_examples import FeatureExamples, feature_examples, match_rows
 from ..analysis.feature_grid import FeatureGrid, fill_grid
+from ..analysis.feature_hooks import check_features
 from ..analysis.feature_layers import KINDS, FeatureLayer, feature_layers, pick_layers
 from ..analysis.feature_responses import feature_responses
 from ..analysis.feature_vis import PRESETS, Recipe
@@ -25,10 +25,10 @@ from ..analysis.picture_folder import to_pixels
 from ..analysis.report import figures, panel, paragraph, picture_strips, table
 from ..analysis.spatial_information import LABELS, draw_curve, spatial_information
 from ..analysis.top_images import find_top_images
-from .explore_data import FEATURES, Subject, num_classes_of
+from .explore_data import FEATURES, Subject
 from .input_tools import progress
 from .picture_data import size_of
-from .picture_model import model_settings
+from .picture_model import model_settings, num_classes_of
 
 # How many layers are drawn if none are named: from the first to the last.
 SPREAD = 5
@@ -53,8 +53,14 @@ def class_pictures(subject: Subject) -> Part:
         if subject.task == FEATURES:
             raise NotApplicable('the model has no classifier and no decode head, so no class '
                                 'logits')
-        return draw_features(subject, 'logit', [
-            number for number in subject.args.features if number < num_classes_of(subject.model)])
+        count, wanted = num_classes_of(subject.model), subject.args.features
+        if min(wanted) >= count:
+            raise NotApplicable(f'classes {", ".join(map(str, wanted))}: the model has 0 to '
+                                f'{count - 1}; give others with --features')
+        found = draw_features(subject, 'logit', [number for number in wanted if number < count])
+        found.left_out = [f'class {number}: the model has 0 to {count - 1}'
+                          for number in wanted if number >= count]
+        return found
     words = ('--kind', 'logit', '--features', *range(8), '--preset', subject.args.preset)
     return Part(
         'Pictures that maximise classes',
@@ -115,12 +121,12 @@ def draw_top(subject: Subject) -> Finding:
     kind = kind_of(subject)
     layers = feature_layers(model, kind)
     numbers = chosen_layers(subject, layers)
+    check_features(model, [layers[n] for n in numbers], args.features, size_of(args, model))
     with progress(len(pictures), 'pictures') as report:
         best = find_top_images(
             model, layers, pictures, args.top, args.batch, args.workers, args.out / 'top_images.pt',
             dict(model_settings(args), kind=kind, size=size_of(args, model), data=subject.data),
             args.redo, report=report)
-    check_features(args.features, [best[n] for n in numbers])
     examples = {layers[n].name: feature_examples(
         model, layers[n], best[n], args.features, pictures,
         subject.void if subject.has_masks else None) for n in numbers}

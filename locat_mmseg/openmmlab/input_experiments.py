@@ -22,12 +22,15 @@ def check_class_token(probed: Probed, has_maps: bool) -> None:
         has_maps: whether it is to be scored on label maps.
 
     Raises:
-        ValueError: saying why.
+        ValueError: saying which model, and why.
     """
-    if has_maps:
-        check_separable(probed.model.core)
-    else:
-        TokenReadout(probed.model)
+    try:
+        if has_maps:
+            check_separable(probed.model.core)
+        else:
+            TokenReadout(probed.model)
+    except ValueError as error:
+        raise ValueError(f'{probed.name}: {error}') from error
 
 
 def class_token_table(probed: Probed, data: LabelledPictures, batch: int, workers: int,

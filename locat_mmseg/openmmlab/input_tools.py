@@ -20,8 +20,9 @@ from ..analysis.timm_models import PRETRAINED, RANDOM, load_timm
 from .errors import UserError
 from .labelled_pictures import LabelledPictures
 from .launch import add_config_arguments, check_checkpoint, read_config
-from .model_arguments import add_device_argument, add_reading_arguments, add_timm_arguments
-from .picture_model import from_config
+from .model_arguments import (add_device_argument, add_reading_arguments, add_size_argument,
+                              add_timm_arguments)
+from .picture_model import from_config, num_classes_of
 
 
 class SegmentationLogits(nn.Module):
@@ -63,9 +64,8 @@ def make_input_parser(description: str, out: str) -> argparse.ArgumentParser:
                         'those of the first config')
     parser.add_argument('--images', type=Path, metavar='DIR', help='take the images of this folder '
                         'instead: a folder for each class, in the order of its label')
-    parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS', help='side, or height and '
-                        'width, that pictures are resized to for every model; by default timm '
-                        'models (with --images: all) get the size that they were trained with')
+    add_size_argument(parser, 'that pictures are resized to for every model; by default timm '
+                      'models (with --images: all) get the size that they were trained with')
     add_reading_arguments(parser)
     parser.add_argument('--seed', type=int, default=0, help='of every random choice')
     add_device_argument(parser)
@@ -133,16 +133,47 @@ def load_data(args: argparse.Namespace, models: Sequence[Probed], **part: Any
         **part: foreground and part of `LabelledPictures`.
 
     Raises:
-        UserError: if none are named, or their config lacks them.
+        UserError: if none are named, their config lacks them, or their labels are none of a
+            model's.
+    """
+    data = LabelledPictures(data_config(args, models), args.limit, **part)
+    for probed in models:
+        check_task(probed, data)
+    return data
+
+
+def data_config(args: argparse.Namespace, models: Sequence[Probed]) -> Config:
+    """The config of a command line's pictures.
+
+    Raises:
+        UserError: if none are named.
     """
     if args.images is not None:
-        return LabelledPictures(folder_config(args.images, models), args.limit, **part)
+        return folder_config(args.images, models)
     config = args.data or args.config or (args.beside[0][0] if args.beside else None)
     if config is None:
         raise UserError('no images: give --data CONFIG, whose test images are taken, or --images '
                         'DIR with a folder for each class')
-    options = args.cfg_options if config != args.data else {}
-    return LabelledPictures(read_config(config, options), args.limit, **part)
+    return read_config(config, args.cfg_options if config != args.data else {})
+
+
+def check_task(probed: Probed, data: LabelledPictures) -> None:
+    """Refuse labels that mean something else to a model.
+
+    Raises:
+        UserError: if they are label maps for a classifier, or classes of images for a segmentor,
+            or the images have not as many classes as the classifier.
+    """
+    kinds = {True: 'label maps, for a segmentor', False: 'one class an image, for a classifier'}
+    segments = isinstance(probed.model.network, SegmentationLogits)
+    if segments != data.has_maps:
+        raise UserError(f'the data have {kinds[data.has_maps]}, but {probed.name} is for '
+                        f'{kinds[segments]}: give --data CONFIG with such, or leave the model out')
+    count = None if segments else num_classes_of(probed.model)
+    if count and data.classes and count != len(data.classes):
+        raise UserError(f'the data have {len(data.classes)} classes, but {probed.name} tells '
+                        f'{count} apart, so that a label would mean another class: give data '
+                        '(with --images: a folder for each class, empty ones too) of its classes')
 
 
 def folder_config(folder: Path, models: Sequence[Probed]) -> Config:

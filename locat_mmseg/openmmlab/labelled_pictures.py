@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 from ..analysis.picture_folder import evenly_spaced
 from ..analysis.visible_part import keep_part
 from .config_data import build_dataset, loads_bgr, test_loader_name, test_pipeline, type_of
-from .errors import UserError
+from .errors import FileError, UserError, first_line
+from .label_checks import guard_loaders, plain_datasets
 from .preflight import check_data
 
 Foreground = Callable[[Path, tuple[int, int]], np.ndarray | None]
@@ -70,6 +71,8 @@ class LabelledPictures(Dataset):
             pipeline = after_loading(pipeline, KeepPart(foreground, part))
         self.bgr = loads_bgr(pipeline)
         self.dataset = build_dataset(cfg[key].dataset, key, pipeline)
+        for dataset in plain_datasets(self.dataset):
+            guard_loaders(dataset.pipeline)
         self.classes = self.dataset.metainfo.get('classes')
         self.void = getattr(self.dataset, 'ignore_index', 255)
         chosen = list(range(len(self.dataset)))
@@ -135,9 +138,17 @@ def after_loading(pipeline: list, step: Callable) -> list:
 
 
 def has_foreground(path: Path, foreground: Foreground) -> bool:
-    """Whether an image has a foreground."""
-    with Image.open(path) as image:  # reads the header only
-        width, height = image.size
+    """Whether an image has a foreground.
+
+    Raises:
+        FileError: if it cannot be read.
+    """
+    try:
+        with Image.open(path) as image:  # reads the header only
+            width, height = image.size
+    except OSError as error:
+        raise FileError(f'{path} cannot be read ({first_line(error)}): repair the file, or take it '
+                        'out of the data set') from error
     return foreground(path, (height, width)) is not None
 
 

@@ -1,6 +1,7 @@
 """Arguments that mean the same in every tool that has them: a timm model, its device, images."""
 import argparse
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -23,13 +24,47 @@ def positive_real(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: if it is none.
     """
+    number = real(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f'{text}: expected a number above 0')
+    return number
+
+
+def real(text: str) -> float:
+    """Type of an argument that is a finite number.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none.
+    """
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f'{text}: expected a number above 0')
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f'{text}: expected a finite number')
     return number
+
+
+class HeightWidth(argparse.Action):
+    """Takes a side, or height and width."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: Sequence[int], option_string: str | None = None) -> None:
+        if len(values) > 2:
+            raise argparse.ArgumentError(
+                self, f'{len(values)} numbers: expected a side, or height and width')
+        setattr(namespace, self.dest, values)
+
+
+def add_size_argument(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """A side, or height and width, of pictures.
+
+    Args:
+        parser: to add it to.
+        meaning: for the help, after 'side, or height and width, '.
+    """
+    parser.add_argument('--size', nargs='+', type=positive, metavar='PIXELS', action=HeightWidth,
+                        help=f'side, or height and width, {meaning}')
 
 
 def whole_number(text: str, least: int) -> int:

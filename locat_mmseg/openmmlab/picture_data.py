@@ -5,16 +5,15 @@ from pathlib import Path
 from ..analysis.picture_folder import PictureFolder
 from ..analysis.picture_model import PictureModel
 from ..analysis.run_settings import Settings
-from .model_arguments import add_reading_arguments
+from .model_arguments import add_reading_arguments, add_size_argument
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pictures, of which size, and how many at once."""
     parser.add_argument('--images', type=Path, required=True, metavar='DIR',
                         help='pictures, in this folder and below it')
-    parser.add_argument('--size', nargs='+', type=int, metavar='PIXELS',
-                        help='side, or height and width, that pictures are scaled and cropped to; '
-                        'by default the size that the model was trained with')
+    add_size_argument(parser, 'that pictures are scaled and cropped to; by default the size that '
+                      'the model was trained with')
     add_reading_arguments(parser)
 
 

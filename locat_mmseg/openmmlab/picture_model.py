@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import TimmClassifier
+from mmseg.models.segmentors import BaseSegmentor
 from torch import nn
 
 from ..analysis.picture_model import PictureModel
@@ -73,6 +74,15 @@ def from_config(cfg: Config, checkpoint: str) -> PictureModel:
     mean, std = normalization(cfg)
     size = getattr(getattr(core, 'patch_embed', None), 'img_size', None) or (224, 224)
     return PictureModel(model, mean, std, core=core, size=tuple(size), bgr=takes_bgr(cfg))
+
+
+def num_classes_of(model: PictureModel) -> int | None:
+    """Number of classes of a classifier or a segmentor; None of a head that does not tell."""
+    if model.is_timm:
+        return model.core.num_classes
+    teller = model.network if isinstance(model.network, BaseSegmentor) else \
+        getattr(model.network, 'head', None)
+    return getattr(teller, 'num_classes', None)
 
 
 def timm_model_of(model: nn.Module) -> nn.Module:

@@ -7,8 +7,7 @@ from tiny_pictures import picture_model
 
 from locat_mmseg.analysis.activation_masks import (MaskMatch, activation_maps, darkened,
                                                    match_classes)
-from locat_mmseg.analysis.feature_examples import (FeatureExamples, check_features,
-                                                   feature_examples, match_rows)
+from locat_mmseg.analysis.feature_examples import FeatureExamples, feature_examples, match_rows
 from locat_mmseg.analysis.feature_layers import feature_layers
 from locat_mmseg.analysis.picture_folder import PictureFolder, to_pixels
 from locat_mmseg.analysis.top_images import StreamingTopK
@@ -41,13 +40,6 @@ def test_examples_are_the_best_pictures_with_their_maps(tmp_path):
     assert torch.equal(found.maps, maps) and maps.shape == (3, 2, 3)
     assert found.match == match_classes(maps, torch.stack([pictures.mask(i) for i in order]), 7)
     assert feature_examples(model, layer, best, [5], pictures)[0].match is None
-
-
-def test_features_that_a_layer_lacks_are_refused():
-    best = [StreamingTopK(8, 1), StreamingTopK(6, 1)]
-    check_features([0, 5], best)
-    with pytest.raises(ValueError, match='feature 6: the layers to draw have features 0 to 5'):
-        check_features([2, 6], best)
 
 
 def test_table_has_means_over_the_features_that_mark_something():

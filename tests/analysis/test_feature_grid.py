@@ -39,6 +39,36 @@ def test_a_picture_without_its_note_is_made_again(grid):
     assert grid.missing(3, [7]) == [7]
 
 
+def test_a_note_without_its_picture_does_not_count(grid):
+    grid.save(3, 7, picture(0.4), RECORD)
+    grid.path(3, 7).unlink()
+    assert grid.missing(3, [7]) == [7]
+
+
+def test_a_new_picture_never_has_the_old_note(grid, monkeypatch):
+    grid.save(3, 7, picture(0.4), RECORD)
+    monkeypatch.setattr('locat_mmseg.analysis.feature_grid.write_json', lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # interrupted between the two
+        FeatureGrid(grid.folder, dict(SETTINGS, lr=0.2), redo=True).save(3, 7, picture(0.8), RECORD)
+    assert grid.missing(3, [7]) == [7]
+
+
+@pytest.mark.parametrize('text', ['{"layer": 3, ', '{"layer": 3}', '[]'])
+def test_a_note_that_is_none(grid, text):
+    grid.save(3, 7, picture(0.4), RECORD)
+    note = grid.path(3, 7).with_suffix('.json')
+    note.write_text(text)
+    with pytest.raises(ValueError, match=r'00007.json is no note of a picture \(.*Error\): remove'):
+        grid.missing(3, [7])
+    assert FeatureGrid(grid.folder, SETTINGS, redo=True).missing(3, [7]) == [7]
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(ValueError, match='file is a file: name another folder'):
+        FeatureGrid(tmp_path / 'file', SETTINGS)
+
+
 def test_other_settings_are_refused_or_redone(grid):
     grid.save(3, 7, picture(0.4), RECORD)
     other = dict(SETTINGS, lr=0.2, steps=5)

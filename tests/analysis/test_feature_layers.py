@@ -3,6 +3,8 @@ import re
 
 import pytest
 import torch
+from timm.models.cait import Cait
+from timm.models.xcit import Xcit
 from tiny_pictures import MEAN, SHELLS, STD, TIMM, picture_model, pictures, tiny_resnet
 from tiny_timm import tiny_vit
 from torch import nn
@@ -174,3 +176,13 @@ def test_pick_layers():
     for wrong in ('3', '-4', 'x', '1.5'):
         with pytest.raises(ValueError, match=f'layer {wrong}: expected numbers from 0 to 2, or'):
             pick_layers(layers, [wrong])
+
+
+@pytest.mark.parametrize('core', [
+    Cait(img_size=32, embed_dim=16, depth=1, num_heads=2),
+    Xcit(img_size=32, embed_dim=16, depth=1, num_heads=2)])
+def test_families_whose_class_token_joins_late_are_refused(core):
+    model = PictureModel(core, (0.5, ) * 3, (0.5, ) * 3)
+    with pytest.raises(ValueError, match='adds its class token in .*: take a ViT, DeiT'):
+        feature_layers(model)
+    assert len(feature_layers(model, 'logit')) == 1

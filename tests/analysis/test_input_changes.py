@@ -1,4 +1,6 @@
 """Shuffled, shifted and rotated pictures by hand, on sizes that are odd."""
+import math
+
 import pytest
 import torch
 
@@ -69,6 +71,9 @@ def test_errors():
         make_change('blur', 1)
     with pytest.raises(ValueError, match='shift 0.5: expected a whole number of pixels'):
         make_change('shift', 0.5)
+    for kind, value in (('shift', math.inf), ('shuffle', math.nan), ('rotate', math.nan)):
+        with pytest.raises(ValueError, match=f'{kind} {value}: expected a finite number'):
+            make_change(kind, value)
     for patch in (0, 9):
         with pytest.raises(ValueError, match=f'patches of {patch} pixels in pictures of 16 x 16'):
             shuffle_patches(torch.rand(3, 16, 16), patch)

@@ -79,5 +79,16 @@ def test_mistakes(tmp_path):
     with pytest.raises(ValueError, match=r'1.png has no label map .*masks/1.png \(1 of 1 pict'):
         PictureFolder(tmp_path / 'images', (4, 4), tmp_path / 'masks')
     write(tmp_path / 'masks/1.png', np.zeros((4, 4, 3)))
+    (tmp_path / 'images/2.png').write_text('no picture')
+    with pytest.raises(ValueError, match='images/2.png cannot be read .Unidentified.*: repair'):
+        PictureFolder(tmp_path / 'images', (4, 4))[1]
+    whole = (tmp_path / 'images/1.png').read_bytes()
+    (tmp_path / 'images/2.png').write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(ValueError, match='images/2.png cannot be read'):
+        PictureFolder(tmp_path / 'images', (4, 4))[1]
+    (tmp_path / 'images/2.png').write_bytes(whole)
+    write(tmp_path / 'masks/2.png', np.zeros((8, 4)))
+    with pytest.raises(ValueError, match='masks/2.png is 8 x 4, but its picture 4 x 4: pair'):
+        PictureFolder(tmp_path / 'images', (4, 4), tmp_path / 'masks').mask(1)
     with pytest.raises(ValueError, match='has 3 channels: expected label numbers'):
         PictureFolder(tmp_path / 'images', (4, 4), tmp_path / 'masks').mask(0)

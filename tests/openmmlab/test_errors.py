@@ -58,6 +58,27 @@ def test_a_user_error_in_a_worker_is_its_sentence(error):
         'cannot read 7.png: repair it'
 
 
+class _Folder(Dataset):
+    """Asks this package for something impossible: of a patch grid, or (a defect) of numpy."""
+
+    def __init__(self, grid: int) -> None:
+        self.grid = grid
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int):
+        return check_grid(self.grid) if self.grid == 0 else check_labels(
+            np.zeros(3), np.zeros(2), 255, {})
+
+
+def test_a_value_error_of_the_package_in_a_worker_is_its_sentence():
+    text = sentence(list, DataLoader(_Folder(0), num_workers=1))
+    assert text == sentence(check_grid, 0)
+    with pytest.raises(ValueError, match='broadcast'), one_sentence_errors():
+        list(DataLoader(_Folder(1), num_workers=1))
+
+
 def test_a_value_error_that_the_package_raises_is_its_sentence():
     assert 'expected a positive integer or a pair' in sentence(check_grid, 0)
 

@@ -9,7 +9,7 @@ from locat_mmseg.openmmlab.frozen_tools import make_evaluation_parser
 from locat_mmseg.openmmlab.input_tools import make_input_parser
 from locat_mmseg.openmmlab.launch import make_config_parser
 from locat_mmseg.openmmlab.model_arguments import (add_device_argument, add_reading_arguments,
-                                                   add_timm_arguments)
+                                                   add_size_argument, add_timm_arguments, real)
 from locat_mmseg.openmmlab.picture_data import add_picture_arguments
 from locat_mmseg.openmmlab.picture_model import add_model_arguments
 
@@ -57,6 +57,26 @@ def test_tools_say_the_same_of_an_argument(option, several):
         parsers.append(make_input_parser('', 'out'))
     words = [found for found in (words_of(parser, option) for parser in parsers) if found]
     assert len(words) > 1 and len(set(map(repr, words))) == 1
+
+
+def test_a_size_is_one_or_two_positive_numbers(capsys):
+    parser = argparse.ArgumentParser()
+    add_size_argument(parser, 'of pictures')
+    assert parser.parse_args([]).size is None
+    assert parser.parse_args(['--size', '48']).size == [48]
+    assert parser.parse_args(['--size', '48', '32']).size == [48, 32]
+    for words, text in ((['1', '2', '3'], '3 numbers: expected a side, or height and width'),
+                        (['0'], '0: expected a whole number from 1')):
+        with pytest.raises(SystemExit):
+            parser.parse_args(['--size', *words])
+        assert f'argument --size: {text}' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('text', ['nan', 'inf', '-inf', 'one'])
+def test_numbers_are_finite(text):
+    assert real('-0.5') == -0.5
+    with pytest.raises(argparse.ArgumentTypeError, match=f'{text}: expected a finite number'):
+        real(text)
 
 
 def test_tools_build_their_parsers_of_them(capsys):

@@ -9,10 +9,12 @@ from tiny_locat_configs import CLASSIFIER, SEGMENTOR, checkpoint_of
 
 from locat_mmseg.analysis.feature_hooks import FeatureReader
 from locat_mmseg.analysis.feature_layers import feature_layers
+from locat_mmseg.analysis.picture_model import PictureModel
+from locat_mmseg.analysis.token_readout import TokenReadout
 from locat_mmseg.openmmlab.errors import UserError
 from locat_mmseg.openmmlab.picture_data import add_picture_arguments, size_of
 from locat_mmseg.openmmlab.picture_model import (add_model_arguments, from_config, load_model,
-                                                 model_settings)
+                                                 model_settings, num_classes_of)
 
 
 def parsed(*argv):
@@ -85,6 +87,27 @@ model = dict(type='TimmClassifier', model_name='test_resnet', num_classes=3, out
     assert model.core.forward_features(pictures).shape == (2, 96, 4, 4)
     torch.testing.assert_close(model(pictures), model.core(model.normalise(pictures)))
     assert len(feature_layers(model, 'channel')) == 5  # the stem and four stages
+    assert num_classes_of(model) == 3
+
+
+def test_a_vit_of_timm_from_a_config_is_a_classifier(classification_config):
+    config = classification_config("""
+model = dict(type='TimmClassifier', model_name='test_vit', num_classes=3, dynamic_img_size=True)
+""")
+    model = load_model(parsed(config, checkpoint_of(config), '--device', 'cpu'))
+    mean, std = model.mean.flatten().tolist(), model.std.flatten().tolist()
+    bare = PictureModel(model.core, mean, std, bgr=model.bgr)
+    pictures = torch.rand(2, 3, 32, 48)
+    assert model.is_timm and bare.is_timm
+    for one, other in zip(TokenReadout(model)(pictures), TokenReadout(bare)(pictures)):
+        assert torch.equal(one, other)
+    assert TokenReadout(model).reads_class_token
+
+
+def test_number_of_classes(built):
+    model = load_model(parsed(*built))
+    assert not model.is_timm
+    assert num_classes_of(model) == (3 if hasattr(model.network, 'decode_head') else 2)
 
 
 def test_settings_tell_weights_by_their_content(built, tmp_path):
