@@ -1,10 +1,13 @@
 """The images of a folder, as a timm model wants them."""
-import torch
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PIL import Image
 from timm.data import ImageDataset, create_transform, resolve_model_data_config
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Dataset
 
-from .picture_folder import evenly_spaced
+from .picture_folder import evenly_spaced, opened
 
 
 def image_batches(model: nn.Module, folder: str, num_images: int | None, batch_size: int
@@ -13,18 +16,32 @@ def image_batches(model: nn.Module, folder: str, num_images: int | None, batch_s
     resized, cropped and normalised as the model was trained.
 
     Raises:
-        ValueError: if the folder holds no images.
+        ValueError: if the folder holds no images; read, if one of them is broken.
     """
     config = resolve_model_data_config(model, dict(input_size=(3, *model.patch_embed.img_size)))
     try:
-        dataset = ImageDataset(folder, transform=create_transform(**config))
+        paths = ImageDataset(folder).filenames(absolute=True)
     except (AssertionError, RuntimeError) as error:  # no such folder, or nothing in it
         raise ValueError(f'no images below {folder}: give a folder of .jpg or .png files'
                          ) from error
-    chosen = Subset(dataset, evenly_spaced(len(dataset), num_images))
-    return DataLoader(chosen, batch_size=batch_size, collate_fn=collate)
+    chosen = [Path(paths[index]) for index in evenly_spaced(len(paths), num_images)]
+    return DataLoader(Images(chosen, create_transform(**config)), batch_size=batch_size)
 
 
-def collate(samples: list[tuple[Tensor, int]]) -> Tensor:
-    """The images of a batch, without their labels."""
-    return torch.stack([image for image, _ in samples])
+class Images(Dataset):
+    """Image files as a model reads them. timm's own data set passes over those that are broken.
+
+    Args:
+        paths: of the files.
+        transform: from an RGB image to (3, height, width).
+    """
+
+    def __init__(self, paths: Sequence[Path], transform: Callable[[Image.Image], Tensor]) -> None:
+        self.paths, self.transform = paths, transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Tensor:
+        with opened(self.paths[index]) as image:
+            return self.transform(image.convert('RGB'))

@@ -32,3 +32,11 @@ def test_a_folder_without_images(tmp_path):
     for folder in ('none', 'empty'):
         with pytest.raises(ValueError, match=f'no images below .*{folder}: give a folder'):
             image_batches(timm.create_model(NAME), str(tmp_path / folder), 1, 1)
+
+
+def test_a_broken_image_is_named(tmp_path):
+    write_images(tmp_path, 4)
+    (tmp_path / '1/1.png').write_bytes((tmp_path / '1/1.png').read_bytes()[:60])
+    batches = image_batches(timm.create_model(NAME), str(tmp_path), None, batch_size=4)
+    with pytest.raises(ValueError, match=r'1.1\.png cannot be read .*: repair the file'):
+        list(batches)
