@@ -142,9 +142,9 @@ def test_mistakes_with_segmentors(segmentor, argv, reason):
 @pytest.mark.parametrize('tool, argv, reason', [
     (KNN, ['-k', '3', '-3'], 'argument -k: -3: expected a whole number from 1'),
     (KNN, ['--img-size', '0'], 'argument --img-size: 0: expected a whole number from 1'),
-    (KNN, ['--temperature', 'nan'], 'argument --temperature: nan: expected a number above 0'),
+    (KNN, ['--temperature', 'nan'], 'argument --temperature: nan: expected a finite number'),
     (LINEAR, ['--batch-size', '0'], 'argument --batch-size: 0: expected a whole number from 1'),
-    (LINEAR, ['--l2', '0.1', 'inf'], 'argument --l2: inf: expected a number above 0'),
+    (LINEAR, ['--l2', '0.1', 'inf'], 'argument --l2: inf: expected a finite number'),
     (LINEAR, ['--workers', '-1'], 'argument --workers: -1: expected a whole number from 0'),
     (DENSE, ['--num-train', '0'], 'argument --num-train: 0: expected a whole number from 1'),
     (DENSE, ['--memory-size', '1.5'], 'argument --memory-size: 1.5: expected a whole number'),
